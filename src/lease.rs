@@ -1,0 +1,352 @@
+//! Leases: who is attached, who holds a slot, who is primary.
+//!
+//! A lease is an OFD byte-range lock (fcntl(2), "open file description locks") at an offset fixed
+//! for all format versions, far behind any file's end. The kernel drops it with the last
+//! descriptor of its description: when the holder closes it or dies, by whatever signal, across
+//! PID namespaces and PID reuse. Every lease has a description of its own, re-opened through
+//! /proc/self/fd (never by path), close-on-exec, and each one also holds the attach lock shared.
+//!
+//! `fork` shares descriptions with the child, whose copies would keep a dead parent's leases
+//! alive. So every descriptor stands in a process-wide list, and a fork handler closes them all in
+//! the child: `close` and atomic stores, nothing else, since other threads' locks may be held for
+//! ever there.
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, RawFd};
+use std::sync::Once;
+
+use std::time::{Duration, Instant};
+
+use crossbeam_utils::CachePadded;
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
+use nix::libc;
+use nix::sys::stat::{Mode, fstat};
+
+use crate::sync::{AtomicI32, AtomicI64, AtomicPtr, AtomicU64, Ordering};
+
+/// Where the lock bytes lie, whatever the version.
+const BASE: i64 = 1 << 40;
+const ATTACH: i64 = BASE;
+const PRIMARY: i64 = BASE + 1;
+const SLOTS: i64 = BASE + 1024;
+
+/// How long a claim waits for a holder that the kernel is still tearing down, or for a collector
+/// that holds the attach lease for a moment.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(500);
+
+/// A thing that one process at a time may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seat {
+    Primary,
+    Slot(u32),
+}
+
+impl Seat {
+    fn offset(self) -> i64 {
+        match self {
+            Seat::Primary => PRIMARY,
+            Seat::Slot(i) => SLOTS + i64::from(i),
+        }
+    }
+}
+
+/// Why a lease could not be had.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// Another description holds it; whether one of this very process.
+    Held { by_this_process: bool },
+    /// The system refused.
+    Os(io::Error),
+}
+
+impl From<Errno> for Refusal {
+    fn from(errno: Errno) -> Self {
+        Refusal::Os(errno.into())
+    }
+}
+
+/// A held lease: a description with the attach lock shared and perhaps a seat. Dropping it gives
+/// both back.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    entry: &'static Entry,
+    fork: u64,
+}
+
+impl Lease {
+    /// Attaches through a new description of `file`, opened with read and write permission.
+    pub(crate) fn attach(file: &File) -> Result<Self, Refusal> {
+        let lease = Lease::open(file)?;
+        lease.wait(ATTACH, libc::F_RDLCK, PATIENCE)?;
+        Ok(lease)
+    }
+
+    /// Attaches, and takes a seat if nobody holds it, waiting up to `patience` for it.
+    pub(crate) fn take(file: &File, seat: Seat, patience: Duration) -> Result<Self, Refusal> {
+        let lease = Lease::attach(file)?;
+        lease.sit(seat, patience)?;
+        Ok(lease)
+    }
+
+    /// Takes a seat with this lease's own description, which can hold one.
+    pub(crate) fn sit(&self, seat: Seat, patience: Duration) -> Result<(), Refusal> {
+        // Asked first, since another description of this process would be waited for in vain.
+        if self.held_here(seat) {
+            return Err(Refusal::Held { by_this_process: true });
+        }
+        // The kernel would grant a description what it has already; two threads must not both
+        // believe they won.
+        let mark = &self.entry.seat;
+        if mark.compare_exchange(0, seat.offset(), Ordering::AcqRel, Ordering::Relaxed).is_err() {
+            return Err(Refusal::Held { by_this_process: true });
+        }
+        self.wait(seat.offset(), libc::F_WRLCK, patience).inspect_err(|_| {
+            mark.store(0, Ordering::Release);
+        })
+    }
+
+    /// Gives the seat back and stays attached.
+    pub(crate) fn stand(&self, seat: Seat) {
+        if let (true, Some(fd)) = (self.is_mine(), self.fd()) {
+            let range = lock_range(libc::F_UNLCK, seat.offset(), 1);
+            // Nothing can be done about a failure, and the kernel unlocks at close in any case.
+            let _ = fcntl(fd, FcntlArg::F_OFD_SETLK(&range));
+        }
+        self.entry.seat.store(0, Ordering::Release);
+    }
+
+    /// Takes the attach lock exclusively: nobody else is attached. `false` if somebody is.
+    pub(crate) fn attach_alone(&self) -> Result<bool, Refusal> {
+        self.set(ATTACH, libc::F_WRLCK)
+    }
+
+    /// Back from exclusive to shared; the kernel converts in one step.
+    pub(crate) fn attach_shared(&self) -> Result<(), Refusal> {
+        self.set(ATTACH, libc::F_RDLCK).map(|_| ())
+    }
+
+    /// Whether this process took the lease, and not a parent it was forked from.
+    #[inline(always)]
+    pub(crate) fn is_mine(&self) -> bool {
+        self.fork == fork_number()
+    }
+
+    /// The fork number of the process that took it.
+    pub(crate) fn fork(&self) -> u64 {
+        self.fork
+    }
+
+    /// Links to the file behind the lease; 0 once it has lost its name.
+    pub(crate) fn links(&self) -> Result<u64, Refusal> {
+        let fd = self.fd().ok_or(Errno::EBADF)?;
+        Ok(fstat(fd)?.st_nlink as u64)
+    }
+
+    fn open(file: &File) -> Result<Self, Refusal> {
+        watch_forks();
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let stat = fstat(file)?;
+        // A fork between the two statements would leave the child one unlisted descriptor. It
+        // holds no lock yet; the parent's lock on it would be shared. So the list's entry is taken
+        // first, and the number is written into it at once; what remains is the moment between
+        // the system call's end and that store.
+        let entry = Entry::take(stat.st_dev, stat.st_ino);
+        match open(path.as_str(), OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty()) {
+            Ok(fd) => entry.fd.store(fd.into_raw_fd(), Ordering::Release),
+            Err(errno) => {
+                entry.give_back();
+                return Err(errno.into());
+            }
+        }
+        Ok(Lease { entry, fork: fork_number() })
+    }
+
+    /// Whether this process holds the seat, by any description of the same file.
+    fn held_here(&self, seat: Seat) -> bool {
+        let file = |entry: &Entry| {
+            (entry.device.load(Ordering::Relaxed), entry.inode.load(Ordering::Relaxed))
+        };
+        entries().any(|entry| {
+            entry.fd.load(Ordering::Acquire) >= 0
+                && entry.seat.load(Ordering::Acquire) == seat.offset()
+                && file(entry) == file(self.entry)
+        })
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        let fd = self.entry.fd.load(Ordering::Acquire);
+        // SAFETY: a number >= 0 in the entry is an open descriptor that only this `Lease` closes,
+        // in `drop`, or the fork handler, which then stores -1; so it stays open for this borrow.
+        (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
+    }
+
+    fn set(&self, offset: i64, kind: i32) -> Result<bool, Refusal> {
+        let fd = self.fd().ok_or(Errno::EBADF)?;
+        match fcntl(fd, FcntlArg::F_OFD_SETLK(&lock_range(kind, offset, 1))) {
+            Ok(_) => Ok(true),
+            Err(Errno::EAGAIN | Errno::EACCES) => Ok(false),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Tries until `patience` is over. There is no event to wait for: the blocking form of the
+    /// call has no time limit.
+    fn wait(&self, offset: i64, kind: i32, patience: Duration) -> Result<(), Refusal> {
+        let start = Instant::now();
+        let mut pause = Duration::from_micros(50);
+        while !self.set(offset, kind)? {
+            if start.elapsed() >= patience {
+                return Err(Refusal::Held { by_this_process: false });
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.entry.give_back();
+    }
+}
+
+/// Whether anyone holds the seat. Works on any readable descriptor. Only a write lock counts:
+/// whoever may read the file can take a read lock.
+pub(crate) fn is_held(file: &File, seat: Seat) -> io::Result<bool> {
+    // Asking for a read lock: only a write lock is in its way.
+    let mut lock = lock_range(libc::F_RDLCK, seat.offset(), 1);
+    fcntl(file, FcntlArg::F_OFD_GETLK(&mut lock))?;
+    Ok(lock.l_type != libc::F_UNLCK as libc::c_short)
+}
+
+/// Whether anyone is attached. Works on any readable descriptor; a read lock by a mere reader
+/// looks the same as an attached writer.
+pub(crate) fn is_attached(file: &File) -> io::Result<bool> {
+    let mut lock = lock_range(libc::F_WRLCK, ATTACH, 1);
+    fcntl(file, FcntlArg::F_OFD_GETLK(&mut lock))?;
+    Ok(lock.l_type != libc::F_UNLCK as libc::c_short)
+}
+
+fn lock_range(kind: i32, start: i64, len: i64) -> libc::flock {
+    libc::flock {
+        l_type: kind as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: start,
+        l_len: len,
+        l_pid: 0, // asked for by the OFD commands
+    }
+}
+
+/// How often this process has been forked off: 0 in the first, one more in each child.
+#[inline(always)]
+pub(crate) fn fork_number() -> u64 {
+    FORKS.load(Ordering::Relaxed)
+}
+
+/// Read by every add to a single-writer counter, so it shares its line with nothing.
+static FORKS: CachePadded<AtomicU64> = CachePadded::new(AtomicU64::new(0));
+
+/// One descriptor of the process-wide list. Entries are reused and never freed.
+#[derive(Debug)]
+struct Entry {
+    /// `FREE`, `TAKEN` (no descriptor yet) or the descriptor.
+    fd: AtomicI32,
+    device: AtomicU64,
+    inode: AtomicU64,
+    /// The offset of the seat held; 0 for none.
+    seat: AtomicI64,
+    next: AtomicPtr<Entry>,
+}
+
+const FREE: RawFd = -1;
+const TAKEN: RawFd = -2;
+
+static ENTRIES: AtomicPtr<Entry> = AtomicPtr::new(std::ptr::null_mut());
+
+fn entries() -> impl Iterator<Item = &'static Entry> {
+    let follow = |pointer: *mut Entry| {
+        // SAFETY: the list's pointers are null or come from `Box::leak` in `Entry::take`, and
+        // entries are never freed nor borrowed mutably.
+        unsafe { pointer.as_ref() }
+    };
+    std::iter::successors(follow(ENTRIES.load(Ordering::Acquire)), move |entry| {
+        follow(entry.next.load(Ordering::Acquire))
+    })
+}
+
+impl Entry {
+    fn take(device: u64, inode: u64) -> &'static Entry {
+        let free = |entry: &&Entry| {
+            entry.fd.compare_exchange(FREE, TAKEN, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        };
+        let entry = entries().find(free).unwrap_or_else(|| {
+            let entry: &'static Entry = Box::leak(Box::new(Entry {
+                fd: AtomicI32::new(TAKEN),
+                device: AtomicU64::new(0),
+                inode: AtomicU64::new(0),
+                seat: AtomicI64::new(0),
+                next: AtomicPtr::new(std::ptr::null_mut()),
+            }));
+            let pointer = std::ptr::from_ref(entry).cast_mut();
+            // Release: pairs with the Acquire in `entries`; whoever finds the entry finds it whole.
+            let mut head = ENTRIES.load(Ordering::Relaxed);
+            loop {
+                entry.next.store(head, Ordering::Relaxed);
+                let link = ENTRIES.compare_exchange_weak(
+                    head,
+                    pointer,
+                    Ordering::Release,
+                    Ordering::Relaxed,
+                );
+                match link {
+                    Ok(_) => break entry,
+                    Err(now) => head = now,
+                }
+            }
+        });
+        entry.device.store(device, Ordering::Relaxed);
+        entry.inode.store(inode, Ordering::Relaxed);
+        entry
+    }
+
+    /// Closes the descriptor, unless the fork handler has, and frees the entry.
+    fn give_back(&self) {
+        self.seat.store(0, Ordering::Release);
+        let fd = self.fd.swap(FREE, Ordering::AcqRel);
+        if fd >= 0 {
+            // Errors of close(2) say nothing that could be acted on; the descriptor is gone.
+            let _ = nix::unistd::close(fd);
+        }
+    }
+}
+
+fn watch_forks() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: `in_child` is an `extern "C" fn()` for the life of the program and does only
+        // what is allowed between fork and exec in a threaded process.
+        let failed = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+        if failed != 0 {
+            tracing::warn!(errno = failed, "no fork handler: do not fork while stats are shared");
+        }
+    });
+}
+
+/// Runs in a forked child before `fork` returns. Async-signal-safe: atomics and close(2).
+extern "C" fn in_child() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
+    for entry in entries() {
+        // An entry stays TAKEN or open in the hands of a `Lease` the child inherited, which
+        // frees it when dropped.
+        let fd = entry.fd.load(Ordering::Relaxed);
+        if fd >= 0 {
+            entry.fd.store(TAKEN, Ordering::Relaxed);
+            let _ = nix::unistd::close(fd);
+        }
+        entry.seat.store(0, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,216 @@
+//! Plain tables of what was read: counts and gauge values per slot, and how they combine. Pure.
+
+use std::sync::Arc;
+
+use crate::layout::{Layout, Place};
+use crate::protocol::snapshot::Stamp;
+use crate::schema::{Kind, Lifetime, RecordId, Rollup, Schema, Scope};
+use crate::value::Value;
+
+/// How a slot stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum SlotState {
+    /// Nobody ever claimed it.
+    #[default]
+    Free,
+    /// A server holds it.
+    Alive,
+    /// Its owner ended without giving it back.
+    Dead,
+    /// Its owner gave it back.
+    Released,
+}
+
+/// A u64 per slot and counter.
+#[derive(Clone, Debug)]
+pub(crate) struct CounterTable {
+    layout: Arc<Layout>,
+    drained: Vec<u64>,
+    single: Vec<u64>,
+}
+
+impl CounterTable {
+    pub(crate) fn new(layout: &Arc<Layout>) -> Self {
+        let slots = layout.slot_count as usize;
+        CounterTable {
+            drained: vec![0; slots * layout.drained.len],
+            single: vec![0; slots * layout.single.len],
+            layout: Arc::clone(layout),
+        }
+    }
+
+    /// A slot's drained and single-writer cells.
+    #[inline]
+    pub(crate) fn row_mut(&mut self, slot: usize) -> (&mut [u64], &mut [u64]) {
+        let (d, s) = (self.layout.drained.len, self.layout.single.len);
+        (&mut self.drained[slot * d..][..d], &mut self.single[slot * s..][..s])
+    }
+
+    pub(crate) fn copy_row(&mut self, from: &CounterTable, slot: usize) {
+        let (d, s) = (self.layout.drained.len, self.layout.single.len);
+        self.drained[slot * d..][..d].copy_from_slice(&from.drained[slot * d..][..d]);
+        self.single[slot * s..][..s].copy_from_slice(&from.single[slot * s..][..s]);
+    }
+
+    pub(crate) fn fill(&mut self, value: u64) {
+        self.drained.fill(value);
+        self.single.fill(value);
+    }
+
+    /// 0 for a gauge.
+    pub(crate) fn get(&self, slot: usize, id: RecordId) -> u64 {
+        match self.layout.places[id.index()] {
+            Place::Drained(n) => self.drained[slot * self.layout.drained.len + n],
+            Place::Single(n) => self.single[slot * self.layout.single.len + n],
+            Place::Gauge(_) | Place::Field { .. } => 0,
+        }
+    }
+
+    pub(crate) fn sum(&self, id: RecordId) -> u64 {
+        let slots = 0..self.layout.slot_count as usize;
+        slots.fold(0, |sum, slot| sum.wrapping_add(self.get(slot, id)))
+    }
+
+    pub(crate) fn is_zero(&self) -> bool {
+        self.drained.iter().chain(&self.single).all(|n| *n == 0)
+    }
+
+    pub(crate) fn fits(&self, layout: &Arc<Layout>) -> bool {
+        Arc::ptr_eq(&self.layout, layout)
+    }
+}
+
+/// The gauges of every slot as they were read at one time.
+#[derive(Clone, Debug)]
+pub(crate) struct GaugeTable {
+    layout: Arc<Layout>,
+    /// Per slot and record.
+    pub(crate) words: Vec<Option<u64>>,
+    /// Per slot and snapshot: what stands beside a publication that counts.
+    pub(crate) stamps: Vec<Option<Stamp>>,
+    /// Per slot: the generation of the owner it was read under.
+    pub(crate) generations: Vec<u64>,
+    /// Per snapshot of scope Shared: the slot of the newest publication.
+    newest: Vec<Option<usize>>,
+    /// When it was read, in nanoseconds of CLOCK_MONOTONIC.
+    pub(crate) now: u64,
+}
+
+impl GaugeTable {
+    pub(crate) fn new(layout: &Arc<Layout>) -> Self {
+        let (slots, schema) = (layout.slot_count as usize, &layout.schema);
+        GaugeTable {
+            words: vec![None; slots * schema.records().len()],
+            stamps: vec![None; slots * schema.snapshots().len()],
+            generations: vec![0; slots],
+            newest: vec![None; schema.snapshots().len()],
+            now: 0,
+            layout: Arc::clone(layout),
+        }
+    }
+
+    fn schema(&self) -> &Schema {
+        &self.layout.schema
+    }
+
+    /// A slot's words and stamps.
+    pub(crate) fn row_mut(&mut self, slot: usize) -> (&mut [Option<u64>], &mut [Option<Stamp>]) {
+        let schema = &self.layout.schema;
+        let (r, s) = (schema.records().len(), schema.snapshots().len());
+        (&mut self.words[slot * r..][..r], &mut self.stamps[slot * s..][..s])
+    }
+
+    /// Drops what goes with a slot's owner.
+    pub(crate) fn forget_owned(&mut self, slot: usize) {
+        let layout = Arc::clone(&self.layout);
+        let owned = |scope, lifetime| (scope, lifetime) == (Scope::Server, Lifetime::Owner);
+        let (words, stamps) = self.row_mut(slot);
+        for (word, record) in words.iter_mut().zip(layout.schema.records()) {
+            if owned(record.scope, record.lifetime) {
+                *word = None;
+            }
+        }
+        for (stamp, shape) in stamps.iter_mut().zip(layout.schema.snapshots()) {
+            if owned(shape.scope, shape.lifetime) {
+                *stamp = None;
+            }
+        }
+    }
+
+    pub(crate) fn stamp(&self, slot: usize, snapshot: usize) -> Option<Stamp> {
+        self.stamps[slot * self.schema().snapshots().len() + snapshot]
+    }
+
+    /// Drops what is too old and finds the newest publication of each shared thing.
+    pub(crate) fn settle(&mut self) {
+        let layout = Arc::clone(&self.layout);
+        let slots = layout.slot_count as usize;
+        for (n, shape) in layout.schema.snapshots().iter().enumerate() {
+            for slot in 0..slots {
+                let old = |s: Stamp| self.now.saturating_sub(s.time) > shape.stale_after_ns;
+                if shape.stale_after_ns > 0 && self.stamp(slot, n).is_some_and(old) {
+                    let (words, stamps) = self.row_mut(slot);
+                    stamps[n] = None;
+                    words[shape.records.clone()].fill(None);
+                }
+            }
+            if shape.scope == Scope::Shared {
+                let stamped = (0..slots).filter_map(|slot| Some((slot, self.stamp(slot, n)?)));
+                // The latest; of a tie the larger sequence, then the lower slot.
+                let newest = stamped
+                    .max_by(|(a, x), (b, y)| (x.time, x.sequence, b).cmp(&(y.time, y.sequence, a)));
+                self.newest[n] = newest.map(|(slot, _)| slot);
+            }
+        }
+    }
+
+    /// The slot whose publication of a shared thing is the newest.
+    pub(crate) fn newest(&self, snapshot: usize) -> Option<usize> {
+        self.newest[snapshot]
+    }
+
+    /// A gauge as one slot has it; nothing where it is absent, superseded, or gone with its owner.
+    pub(crate) fn get(&self, slot: usize, id: RecordId, states: &[SlotState]) -> Option<Value> {
+        let record = &self.schema()[id];
+        let Kind::Gauge(value_type) = record.kind else { return None };
+        let counts = match (record.scope, record.lifetime, record.snapshot) {
+            (Scope::Shared, _, Some(snapshot)) => self.newest[snapshot] == Some(slot),
+            (_, Lifetime::Owner, _) => states[slot] == SlotState::Alive,
+            _ => true,
+        };
+        let bits = self.words[slot * self.schema().records().len() + id.index()];
+        bits.filter(|_| counts).map(|bits| Value::from_bits(value_type, bits))
+    }
+
+    /// The values of a gauge that count, over all slots.
+    pub(crate) fn values<'a>(
+        &'a self,
+        id: RecordId,
+        states: &'a [SlotState],
+    ) -> impl Iterator<Item = Value> + 'a {
+        (0..self.layout.slot_count as usize).filter_map(move |slot| self.get(slot, id, states))
+    }
+
+    pub(crate) fn fits(&self, layout: &Arc<Layout>) -> bool {
+        Arc::ptr_eq(&self.layout, layout)
+    }
+}
+
+/// Combines values into one; nothing for none.
+pub(crate) fn roll_up(rollup: Rollup, values: impl Iterator<Item = f64>) -> Option<f64> {
+    let (mut count, mut result) = (0u32, 0.0);
+    for value in values {
+        result = match rollup {
+            _ if count == 0 => value,
+            Rollup::Sum | Rollup::Mean => result + value,
+            Rollup::Max => f64::max(result, value),
+            Rollup::Min => f64::min(result, value),
+        };
+        count += 1;
+    }
+    if rollup == Rollup::Mean {
+        result /= f64::from(count.max(1));
+    }
+    (count > 0).then_some(result)
+}
