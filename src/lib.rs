@@ -3,11 +3,14 @@
 compile_error!("shmstats shares regions between processes of 64-bit Linux only");
 
 mod clock;
+pub mod env;
 mod error;
 mod inspector;
 mod interval;
 mod layout;
 mod lease;
+pub mod llm;
+pub mod logger;
 mod primary;
 pub mod process;
 mod protocol;
@@ -23,7 +26,9 @@ pub use clock::monotonic_ns;
 pub use error::{Error, Result};
 pub use inspector::{Inspector, Observation, Owner, PrimaryInfo, RegionInfo, Totals};
 pub use interval::Interval;
+pub use logger::StatLogger;
 pub use primary::Primary;
+pub use process::ProcessManager;
 pub use region::{Region, RegionOptions};
 pub use schema::Schema;
 pub use server::{Counter, Field, Gauge, InFlight, Server, SingleWriterCounter, Snapshot};

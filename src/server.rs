@@ -4,7 +4,7 @@ mod counter;
 mod gauge;
 mod snapshot;
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ pub use self::counter::{Counter, SingleWriterCounter};
 pub use self::gauge::{Gauge, InFlight};
 pub use self::snapshot::{Field, Snapshot};
 use crate::clock;
+use crate::env;
 use crate::error::{Error, Result};
 use crate::layout::{OwnerBlock, Place, RegionBlock};
 use crate::lease::{Lease, PATIENCE, Seat};
@@ -39,10 +40,51 @@ pub(crate) struct Slot {
     pub(crate) index: u32,
     server_index: Option<u32>,
     pub(crate) region: Region,
+    /// For a private server: where it would rather count.
+    wanted: Option<Wanted>,
     /// One flag per record: whether its only writer's handle is out.
     taken: Box<[AtomicBool]>,
     /// Declared last: the slot is marked as released before the lease goes.
     pub(crate) lease: Lease,
+}
+
+/// The slot that a launcher meant for a server.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    path: PathBuf,
+    index: Option<u32>,
+}
+
+impl Wanted {
+    fn from_env() -> Result<Self> {
+        let missing =
+            |variable, expected| Error::Environment { variable, expected, found: "nothing".into() };
+        let path = std::env::var_os(env::REGION)
+            .filter(|path| !path.is_empty())
+            .ok_or(missing(env::REGION, "the path of a region"))?;
+        let index = std::env::var(env::SERVER_INDEX).ok().map(|text| {
+            let expected = "the index of a server";
+            let parsed = text.parse();
+            parsed.map_err(|_| Error::Environment {
+                variable: env::SERVER_INDEX,
+                expected,
+                found: text,
+            })
+        });
+        Ok(Wanted { path: path.into(), index: index.transpose()? })
+    }
+
+    /// Opens the region and claims a slot, if it measures what is expected.
+    pub(crate) fn claim(&self, schema: &Schema) -> Result<Server> {
+        let region = Region::open(&self.path)?;
+        if let Some(difference) = schema.difference(region.schema()) {
+            return Err(Error::SchemaMismatch { path: self.path.clone(), difference });
+        }
+        match self.index {
+            Some(index) => region.claim_preferring(index),
+            None => region.claim_any(),
+        }
+    }
 }
 
 impl Region {
@@ -111,7 +153,7 @@ impl Region {
         }
         let records = region.schema().records().len();
         let taken = (0..records).map(|_| AtomicBool::new(false)).collect();
-        let slot = Slot { index, server_index, region, taken, lease };
+        let slot = Slot { index, server_index, region, wanted: None, taken, lease };
         slot.take_possession(no_hook);
         Ok(Server(Arc::new(slot)))
     }
@@ -235,10 +277,14 @@ impl Server {
     /// warns once and counts privately, so that serving always starts.
     #[must_use]
     pub fn from_env(schema: &Schema) -> Self {
-        Server::try_from_env(schema).unwrap_or_else(|error| {
+        let alone = |error: Error, wanted| {
             tracing::warn!(%error, "no shared stats: this process counts for itself");
-            Server::private(schema)
-        })
+            Server::private_wanting(schema, wanted)
+        };
+        match Wanted::from_env() {
+            Ok(wanted) => wanted.claim(schema).unwrap_or_else(|error| alone(error, Some(wanted))),
+            Err(error) => alone(error, None),
+        }
     }
 
     /// As [`from_env`](Self::from_env), without the fall-back.
@@ -247,28 +293,7 @@ impl Server {
     /// [`Error::Environment`] for a variable that is missing or malformed;
     /// [`Error::SchemaMismatch`]; those of [`Region::open`] and [`Region::claim_any`].
     pub fn try_from_env(schema: &Schema) -> Result<Self> {
-        use crate::process::env;
-        let missing =
-            |variable, expected| Error::Environment { variable, expected, found: "nothing".into() };
-        let path = std::env::var_os(env::REGION)
-            .filter(|path| !path.is_empty())
-            .ok_or(missing(env::REGION, "the path of a region"))?;
-        let region = Region::open(Path::new(&path))?;
-        if let Some(difference) = schema.difference(region.schema()) {
-            return Err(Error::SchemaMismatch { path: path.into(), difference });
-        }
-        match std::env::var(env::SERVER_INDEX) {
-            Err(_) => region.claim_any(),
-            Ok(text) => {
-                let expected = "the index of a server";
-                let index = text.parse().map_err(|_| Error::Environment {
-                    variable: env::SERVER_INDEX,
-                    expected,
-                    found: text,
-                })?;
-                region.claim_preferring(index)
-            }
-        }
+        Wanted::from_env()?.claim(schema)
     }
 
     /// A server that counts for itself: same handles, nobody else sees it.
@@ -277,8 +302,21 @@ impl Server {
     /// When the system has no memory for it.
     #[must_use]
     pub fn private(schema: &Schema) -> Self {
+        Server::private_wanting(schema, None)
+    }
+
+    fn private_wanting(schema: &Schema, wanted: Option<Wanted>) -> Self {
         let region = Region::options(1).slots(1).private(schema);
-        region.claim(0).expect("nobody else can hold a slot of a private region")
+        let mut server = region.claim(0).expect("nobody else can hold a slot of a private region");
+        if let Some(slot) = Arc::get_mut(&mut server.0) {
+            slot.wanted = wanted;
+        }
+        server
+    }
+
+    /// For a private server: the slot it could not have when it started.
+    pub(crate) fn wanted(&self) -> Option<&Wanted> {
+        self.0.wanted.as_ref()
     }
 
     /// The region this server counts in.

@@ -8,15 +8,17 @@ use crate::sync::{AtomicU64, Ordering, fence};
 /// Replaces the value. Any thread of the owner may call this.
 #[inline(always)]
 pub(crate) fn set(value: &AtomicU64, mark: &AtomicU64, reset: &AtomicU64, bits: u64) {
-    // Relaxed: the mark below publishes it where that matters, the first time.
-    value.store(bits, Ordering::Relaxed);
+    // Release: a reader that sees this value sees the claim of the owner who set it, also where
+    // another thread made the claim and the mark stays as it is (P10).
+    value.store(bits, Ordering::Release);
     show(mark, reset);
 }
 
 /// Adds to an i64 value (two's complement). Any thread of the owner may call this.
 #[inline(always)]
 pub(crate) fn add(value: &AtomicU64, mark: &AtomicU64, reset: &AtomicU64, n: i64) {
-    value.fetch_add(n as u64, Ordering::Relaxed);
+    // Release: as in `set` (P10).
+    value.fetch_add(n as u64, Ordering::Release);
     show(mark, reset);
 }
 
@@ -26,8 +28,9 @@ fn show(mark: &AtomicU64, reset: &AtomicU64) {
     // Relaxed, and no store when it is already there: the common case costs two loads.
     if mark.load(Ordering::Relaxed) != now {
         // Release: pairs with the fence in `read` (P9): a reader that finds the gauge present
-        // finds the value that made it so, or a later one.
-        mark.store(now, Ordering::Release);
+        // finds the value that made it so, or a later one. `fetch_max` and not `store`: another
+        // thread may know of a later reset already, and must not be hidden again.
+        mark.fetch_max(now, Ordering::Release);
     }
 }
 

@@ -68,26 +68,26 @@ pub(crate) fn clear(words: &[AtomicU64], hook: impl Fn(&'static str)) {
 /// (or died) in the middle of publishing.
 #[inline]
 pub(crate) fn read(words: &[AtomicU64], values: &mut [u64]) -> Option<Stamp> {
+    let stamp = (0..READ_TRIES).find_map(|_| read_once(words, values))?;
+    (stamp.sequence != 0).then_some(stamp)
+}
+
+/// One try of [`read`]. `None`: what was read is not whole. Sequence 0: nothing was ever published.
+#[inline(always)]
+pub(crate) fn read_once(words: &[AtomicU64], values: &mut [u64]) -> Option<Stamp> {
     let (head, cells) = words.split_at(HEAD_WORDS);
-    for _ in 0..READ_TRIES {
-        let sequence = head[SEQUENCE].load(Ordering::Relaxed);
-        fence(Ordering::Acquire); // (P8)
-        if sequence == 0 {
-            return None;
-        }
-        let stamp = Stamp {
-            sequence,
-            reset: head[RESET].load(Ordering::Relaxed),
-            time: head[TIME].load(Ordering::Relaxed),
-            present: head[PRESENT].load(Ordering::Relaxed),
-        };
-        for (value, cell) in values.iter_mut().zip(cells) {
-            *value = cell.load(Ordering::Relaxed);
-        }
-        fence(Ordering::Acquire); // (P7)
-        if sequence & 1 == 0 && head[SEQUENCE].load(Ordering::Relaxed) == sequence {
-            return Some(stamp);
-        }
+    let sequence = head[SEQUENCE].load(Ordering::Relaxed);
+    fence(Ordering::Acquire); // (P8)
+    let stamp = Stamp {
+        sequence,
+        reset: head[RESET].load(Ordering::Relaxed),
+        time: head[TIME].load(Ordering::Relaxed),
+        present: head[PRESENT].load(Ordering::Relaxed),
+    };
+    for (value, cell) in values.iter_mut().zip(cells) {
+        *value = cell.load(Ordering::Relaxed);
     }
-    None
+    fence(Ordering::Acquire); // (P7)
+    let whole = sequence & 1 == 0 && head[SEQUENCE].load(Ordering::Relaxed) == sequence;
+    whole.then_some(stamp)
 }
