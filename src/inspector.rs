@@ -1,6 +1,8 @@
 //! The read-only side: totals, gauges and who is alive, of a running, hung or dead group of
 //! servers. Takes nothing from the primary and writes nothing.
 
+mod watch;
+
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,6 +22,8 @@ use crate::server::NO_INDEX;
 use crate::sync::{AtomicU64, Ordering};
 use crate::table::{CounterTable, GaugeTable, SlotState, roll_up};
 use crate::value::Value;
+
+pub use watch::Watch;
 
 /// How often a slot is read again while the primary is in the middle of draining it.
 const READ_TRIES: u32 = 100;
@@ -199,10 +203,15 @@ impl Inspector {
     pub fn observe(&mut self) -> Result<Observation> {
         let mut gauges = GaugeTable::new(&self.view.layout);
         observe(&self.view, &self.file, &mut self.probe, &mut gauges)?;
-        let now = gauges.now;
         let block = self.view.region_block();
         let get = |word: usize| block[word].load(Ordering::Relaxed);
         let this_boot = get(RegionBlock::BOOT_ID) == boot_word();
+        if !this_boot {
+            // Nobody has written since the machine started: its gauges are of no time we know.
+            gauges.forget_all();
+        }
+        // No age is known of what was written under another boot.
+        let now = this_boot.then_some(gauges.now);
         let owners = (0..self.sequences.len()).map(|slot| self.owner(slot, now, &gauges)).collect();
         Ok(Observation {
             states: self.probe.states.clone(),
@@ -212,7 +221,7 @@ impl Inspector {
                 .map_err(|e| Error::io("ask for the leases of", &self.path, e))?,
             this_boot,
             reset_number: get(RegionBlock::RESET_NUMBER),
-            reset_age: age(now, get(RegionBlock::RESET_AT)).filter(|_| this_boot),
+            reset_age: age(now, get(RegionBlock::RESET_AT)),
             refused_servers: get(RegionBlock::REFUSED_SERVERS),
             interrupted_drains: get(RegionBlock::INTERRUPTED_DRAINS),
             skipped_writes: get(RegionBlock::SKIPPED_WRITES),
@@ -220,7 +229,7 @@ impl Inspector {
         })
     }
 
-    fn owner(&self, slot: usize, now: u64, gauges: &GaugeTable) -> Owner {
+    fn owner(&self, slot: usize, now: Option<u64>, gauges: &GaugeTable) -> Owner {
         let words = self.view.owner(slot);
         let get = |word: usize| words[word].load(Ordering::Relaxed);
         let generation = claim::look(&words[OwnerBlock::GENERATION]);
@@ -238,7 +247,7 @@ impl Inspector {
         }
     }
 
-    fn primary(&self, now: u64) -> Result<PrimaryInfo> {
+    fn primary(&self, now: Option<u64>) -> Result<PrimaryInfo> {
         let words: &[AtomicU64] = self.view.primary_block();
         let get = |word: usize| words[word].load(Ordering::Relaxed);
         Ok(PrimaryInfo {
@@ -254,9 +263,9 @@ impl Inspector {
     }
 }
 
-/// Nothing for a time that never was, and never negative.
-fn age(now: u64, then: u64) -> Option<Duration> {
-    (then != 0).then(|| Duration::from_nanos(now.saturating_sub(then)))
+/// Nothing for a time that never was or of another boot, and never negative.
+fn age(now: Option<u64>, then: u64) -> Option<Duration> {
+    now.filter(|_| then != 0).map(|now| Duration::from_nanos(now.saturating_sub(then)))
 }
 
 /// What a region's head says.
@@ -329,6 +338,25 @@ impl Totals {
     #[must_use]
     pub fn pending(&self, id: RecordId) -> u64 {
         self.pending.sum(id)
+    }
+
+    /// What of one record no drain has taken yet, in one slot; 0 for single-writer counters.
+    ///
+    /// # Panics
+    /// When there is no such slot.
+    #[must_use]
+    pub fn pending_in(&self, slot: usize, id: RecordId) -> u64 {
+        self.pending.get(slot, id)
+    }
+
+    /// Whether a slot's totals were ever sure. If not, they are a guess that a later reading may
+    /// fall below: not to be exported.
+    ///
+    /// # Panics
+    /// When there is no such slot.
+    #[must_use]
+    pub fn is_known(&self, slot: usize) -> bool {
+        self.ever_settled[slot]
     }
 
     /// Whether a slot's totals are sure. If not, they are the last sure ones: a primary is stopped

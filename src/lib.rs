@@ -13,6 +13,8 @@ pub mod llm;
 pub mod logger;
 mod primary;
 pub mod process;
+#[cfg(feature = "prometheus")]
+pub mod prometheus;
 mod protocol;
 mod reading;
 pub mod region;
@@ -24,7 +26,7 @@ mod value;
 
 pub use clock::monotonic_ns;
 pub use error::{Error, Result};
-pub use inspector::{Inspector, Observation, Owner, PrimaryInfo, RegionInfo, Totals};
+pub use inspector::{Inspector, Observation, Owner, PrimaryInfo, RegionInfo, Totals, Watch};
 pub use interval::Interval;
 pub use logger::StatLogger;
 pub use primary::Primary;

@@ -216,6 +216,11 @@ impl Schema {
         &self.0.records
     }
 
+    /// The ids of all records, in declared order.
+    pub fn ids(&self) -> impl Iterator<Item = RecordId> + use<> {
+        (0..self.records().len()).map(RecordId)
+    }
+
     /// All snapshots, in declared order.
     #[must_use]
     pub fn snapshots(&self) -> &[SnapshotShape] {

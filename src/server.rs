@@ -274,17 +274,30 @@ impl Server {
     /// slot `SHMSTATS_SERVER_INDEX`, or any free one.
     ///
     /// Never fails: with no such variables, no such region, another schema or no free slot it
-    /// warns once and counts privately, so that serving always starts.
+    /// warns once and counts privately, so that serving always starts. Where the variables are set,
+    /// its [`StatLogger`](crate::StatLogger) tries again at each tick and carries over what was
+    /// counted.
     #[must_use]
     pub fn from_env(schema: &Schema) -> Self {
-        let alone = |error: Error, wanted| {
-            tracing::warn!(%error, "no shared stats: this process counts for itself");
-            Server::private_wanting(schema, wanted)
-        };
         match Wanted::from_env() {
-            Ok(wanted) => wanted.claim(schema).unwrap_or_else(|error| alone(error, Some(wanted))),
-            Err(error) => alone(error, None),
+            Ok(wanted) => Server::join_wanted(wanted, schema),
+            Err(error) => Server::alone(&error, None, schema),
         }
+    }
+
+    /// As [`from_env`](Self::from_env), with the region's path and the server's index given.
+    #[must_use]
+    pub fn join(path: impl Into<PathBuf>, index: Option<u32>, schema: &Schema) -> Self {
+        Server::join_wanted(Wanted { path: path.into(), index }, schema)
+    }
+
+    fn join_wanted(wanted: Wanted, schema: &Schema) -> Self {
+        wanted.claim(schema).unwrap_or_else(|error| Server::alone(&error, Some(wanted), schema))
+    }
+
+    fn alone(error: &Error, wanted: Option<Wanted>, schema: &Schema) -> Self {
+        tracing::warn!(%error, "no shared stats: this process counts for itself");
+        Server::private_wanting(schema, wanted)
     }
 
     /// As [`from_env`](Self::from_env), without the fall-back.

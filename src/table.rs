@@ -53,6 +53,22 @@ impl CounterTable {
         self.single[slot * s..][..s].copy_from_slice(&from.single[slot * s..][..s]);
     }
 
+    /// Of one slot, what `now` has more than `before`; nothing where it has less.
+    pub(crate) fn set_difference(
+        &mut self,
+        now: &CounterTable,
+        before: &CounterTable,
+        slot: usize,
+    ) {
+        let (d, s) = (self.layout.drained.len, self.layout.single.len);
+        for i in slot * d..(slot + 1) * d {
+            self.drained[i] = now.drained[i].saturating_sub(before.drained[i]);
+        }
+        for i in slot * s..(slot + 1) * s {
+            self.single[i] = now.single[i].saturating_sub(before.single[i]);
+        }
+    }
+
     pub(crate) fn fill(&mut self, value: u64) {
         self.drained.fill(value);
         self.single.fill(value);
@@ -136,6 +152,13 @@ impl GaugeTable {
                 *stamp = None;
             }
         }
+    }
+
+    /// Drops everything.
+    pub(crate) fn forget_all(&mut self) {
+        self.words.fill(None);
+        self.stamps.fill(None);
+        self.newest.fill(None);
     }
 
     pub(crate) fn stamp(&self, slot: usize, snapshot: usize) -> Option<Stamp> {
