@@ -12,13 +12,16 @@
 mod decode;
 mod encode;
 pub(crate) mod tables;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use decode::{Fault, read_header};
-pub(crate) use encode::Birth;
+pub(crate) use encode::{Birth, boot_word};
 pub(crate) use tables::{BLOCK_WORDS, Header, OwnerBlock, PrimaryBlock, RegionBlock};
 
 use crate::protocol::snapshot::HEAD_WORDS;
-use crate::schema::{CounterMode, Kind, RecordId, Schema};
+use crate::schema::names::{MAX_HELP, MAX_LABEL_VALUE, MAX_LABELS, MAX_NAME};
+use crate::schema::{CounterMode, Kind, MAX_RECORDS, RecordId, Schema};
 
 /// The bytes a region begins with.
 pub(crate) const MAGIC: [u8; 8] = *b"shmstats";
@@ -29,10 +32,22 @@ pub(crate) const BYTE_ORDER_MARK: u64 = 0x0102_0304_0506_0708;
 /// Parts that different processes write begin at multiples of this: a cache line, or the pair of
 /// lines that processors fetch together.
 pub(crate) const LINE: usize = 128;
+/// The slots begin at a multiple of this: a page, on most machines. Whatever the machine's page
+/// is, so that the file looks the same.
+pub(crate) const PAGE: usize = 4096;
 /// Most slots in one region.
 pub(crate) const MAX_SLOTS: u32 = 4096;
 /// Most bytes of strings.
-pub(crate) const MAX_STRINGS: usize = 16 << 20;
+pub(crate) const MAX_STRINGS: usize = 64 << 20;
+// Every schema that its own rules allow can be laid out and read again.
+const _: () = assert!(
+    MAX_NAME
+        + MAX_RECORDS * (2 * MAX_NAME + MAX_HELP + MAX_LABELS_SIZE)
+        + MAX_RECORDS * (MAX_NAME + MAX_LABELS_SIZE)
+        <= MAX_STRINGS
+);
+/// Most bytes of one record's labels, with their lengths.
+const MAX_LABELS_SIZE: usize = MAX_LABELS * (2 + MAX_NAME + 2 + MAX_LABEL_VALUE);
 
 /// Where a record's words lie in a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,7 +143,7 @@ impl Layout {
         let primary_block = region_block + LINE;
         let slots_offset = round_up(
             primary_block + LINE + encode::tables_size(schema) + encode::strings_size(schema),
-            4096,
+            PAGE,
         );
         let file_size = slots_offset + slot_count as usize * stride * 8;
         let mut layout = Layout {

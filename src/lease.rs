@@ -29,9 +29,9 @@ use crate::sync::{AtomicI32, AtomicI64, AtomicPtr, AtomicU64, Ordering};
 
 /// Where the lock bytes lie, whatever the version.
 const BASE: i64 = 1 << 40;
-const ATTACH: i64 = BASE;
-const PRIMARY: i64 = BASE + 1;
-const SLOTS: i64 = BASE + 1024;
+pub(crate) const ATTACH: i64 = BASE;
+pub(crate) const PRIMARY: i64 = BASE + 1;
+pub(crate) const SLOTS: i64 = BASE + 1024;
 
 /// How long a claim waits for a holder that the kernel is still tearing down, or for a collector
 /// that holds the attach lease for a moment.

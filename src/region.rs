@@ -14,7 +14,7 @@ pub use self::file::{default_dir, default_path};
 use self::mapping::{Mapping, Word, Words};
 use crate::clock;
 use crate::error::{Error, Result};
-use crate::layout::{BLOCK_WORDS, Layout, MAX_SLOTS, OwnerBlock, PrimaryBlock, RegionBlock};
+use crate::layout::{self, BLOCK_WORDS, Layout, MAX_SLOTS, OwnerBlock, PrimaryBlock, RegionBlock};
 use crate::lease::{Lease, Refusal};
 use crate::protocol::ledger::Books;
 use crate::schema::Schema;
@@ -75,9 +75,7 @@ impl RegionOptions {
                  put it on a tmpfs such as /dev/shm"
             );
         }
-        let region = Region::assemble(Some(path), file, layout, lease)?;
-        region.adopt_boot();
-        Ok(region)
+        Region::assemble(Some(path), file, layout, lease)
     }
 
     /// Opens the region, or creates it if there is none. A region of another schema that nobody is
@@ -151,9 +149,7 @@ impl RegionOptions {
             let layout = self.layout(schema)?;
             let file = file::anonymous(&layout.encode(birth()), layout.file_size)?;
             let lease = attach(&file, Path::new("memfd:shmstats"))?;
-            let region = Region::assemble(None, file, layout, lease)?;
-            region.adopt_boot();
-            Ok::<_, Error>(region)
+            Region::assemble(None, file, layout, lease)
         };
         make().unwrap_or_else(|error| panic!("no memory for private stats: {error}"))
     }
@@ -218,7 +214,11 @@ impl RegionOptions {
 }
 
 fn birth() -> crate::layout::Birth {
-    crate::layout::Birth { created_at: clock::realtime_ns(), boot_id: clock::boot_id() }
+    crate::layout::Birth {
+        created_at: clock::realtime_ns(),
+        monotonic: clock::monotonic_ns(),
+        boot_id: clock::boot_id(),
+    }
 }
 
 fn attach(file: &File, path: &Path) -> Result<Lease> {
@@ -397,10 +397,7 @@ impl Region {
 
 /// The first half of the boot id, as the region block keeps it; never 0.
 pub(crate) fn boot_word() -> u64 {
-    let (first, _) = clock::boot_id()
-        .split_first_chunk()
-        .map_or((0, 0), |(first, _)| (u64::from_be_bytes(*first), 0));
-    first | 1
+    layout::boot_word(clock::boot_id())
 }
 
 /// A mapping and its layout: where each word is.

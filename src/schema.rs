@@ -201,6 +201,7 @@ impl Schema {
             limit(&what, snapshot.records.len(), 1, MAX_FIELDS)?;
         }
         check_families(&records)?;
+        check_snapshots(&snapshots)?;
         Ok(Schema(Arc::new(Inner { namespace, records, snapshots })))
     }
 
@@ -331,3 +332,23 @@ fn check_families(records: &[Record]) -> Result<()> {
     }
     Ok(())
 }
+
+/// A snapshot is asked for by name and labels, so a second one of the same could not be reached.
+fn check_snapshots(snapshots: &[SnapshotShape]) -> Result<()> {
+    let mut seen = std::collections::HashSet::new();
+    for snapshot in snapshots {
+        let mut labels = snapshot.labels.clone();
+        labels.sort();
+        if !seen.insert((snapshot.name.as_str(), labels)) {
+            return Err(Error::InvalidSchema {
+                what: "snapshot".into(),
+                expected: "each name and label set once".into(),
+                found: format!("{}{}", snapshot.name, labels_text(&snapshot.labels)),
+            });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -237,3 +237,6 @@ pub(crate) fn roll_up(rollup: Rollup, values: impl Iterator<Item = f64>) -> Opti
     }
     (count > 0).then_some(result)
 }
+
+#[cfg(test)]
+mod tests;

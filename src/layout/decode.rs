@@ -9,8 +9,9 @@ use super::encode::{
     COUNTER_MODES, KIND_COUNTER, KIND_GAUGE, LIFETIMES, NO_SNAPSHOT, ROLLUPS, SCOPES, VALUE_TYPES,
 };
 use super::tables::{BLOCK_WORDS, Header, RecordEntry, SnapshotEntry, Text};
-use super::{BYTE_ORDER_MARK, LINE, Layout, MAGIC, MAX_SLOTS, MAX_STRINGS, Place, Span, VERSION};
+use super::{BYTE_ORDER_MARK, LINE, Layout, MAGIC, MAX_LABELS_SIZE, MAX_SLOTS, MAX_STRINGS, PAGE, Place, Span, VERSION};
 use crate::protocol::snapshot::HEAD_WORDS;
+use crate::schema::names::{MAX_HELP, MAX_NAME};
 use crate::schema::{
     CounterMode, Kind, MAX_FIELDS, MAX_RECORDS, Record, RecordId, Schema, SnapshotShape,
 };
@@ -78,8 +79,10 @@ fn check_head(header: &Header) -> Checked<()> {
     at_most("snapshot_count", header.snapshot_count, MAX_RECORDS)?;
     at_most("strings_size", header.strings_size, MAX_STRINGS)?;
     at_most("slot_count", header.slot_count, MAX_SLOTS as usize)?;
+    at_most("server_count", header.server_count, MAX_SLOTS as usize)?;
     check(header.record_count > 0, "record_count", "at least 1", 0)?;
     check(header.slot_count > 0, "slot_count", "at least 1", 0)?;
+    check(header.server_count > 0, "server_count", "at least 1", 0)?;
     // Products of the limits above: far below 2^64.
     let records = u64::from(header.record_count) * u64::from(header.record_size);
     let snapshots = u64::from(header.snapshot_count) * u64::from(header.snapshot_size);
@@ -92,7 +95,7 @@ fn check_head(header: &Header) -> Checked<()> {
     equal("snapshots_offset", records_at + records, header.snapshots_offset)?;
     equal("strings_offset", records_at + records + snapshots, header.strings_offset)?;
     let end = header.strings_offset + u64::from(header.strings_size);
-    equal("slots_offset", end.next_multiple_of(4096), header.slots_offset)
+    equal("slots_offset", end.next_multiple_of(PAGE as u64), header.slots_offset)
 }
 
 /// The parts of a slot follow each other on lines of their own, and the slots fill the file.
@@ -124,8 +127,10 @@ fn check_slot(header: &Header) -> Checked<()> {
 struct Strings<'a>(&'a [u8]);
 
 impl<'a> Strings<'a> {
-    fn bytes(&self, field: &str, text: Text) -> Checked<&'a [u8]> {
+    /// The limit comes before any copy: thousands of entries may name the same megabytes.
+    fn bytes(&self, field: &str, text: Text, most: usize) -> Checked<&'a [u8]> {
         let (start, len) = (text.offset as usize, text.len as usize);
+        check(len <= most, field, format!("at most {most} bytes"), format!("{len} bytes"))?;
         let found = start.checked_add(len).and_then(|end| self.0.get(start..end));
         found.ok_or_else(|| Fault {
             field: field.into(),
@@ -134,8 +139,8 @@ impl<'a> Strings<'a> {
         })
     }
 
-    fn text(&self, field: &str, text: Text) -> Checked<String> {
-        let bytes = self.bytes(field, text)?;
+    fn text(&self, field: &str, text: Text, most: usize) -> Checked<String> {
+        let bytes = self.bytes(field, text, most)?;
         let valid = std::str::from_utf8(bytes).map_err(|_| Fault {
             field: field.into(),
             expected: "UTF-8".into(),
@@ -145,7 +150,7 @@ impl<'a> Strings<'a> {
     }
 
     fn labels(&self, field: &str, text: Text) -> Checked<Vec<(String, String)>> {
-        let mut rest = self.bytes(field, text)?;
+        let mut rest = self.bytes(field, text, MAX_LABELS_SIZE)?;
         let mut next = || {
             let (len, tail) = rest.split_first_chunk::<2>()?;
             let (text, tail) = tail.split_at_checked(usize::from(u16::from_ne_bytes(*len)))?;
@@ -216,7 +221,7 @@ impl Layout {
             spans.push(span(entry, i, header)?);
             shapes.push(shape);
         }
-        let namespace = strings.text("namespace", header.namespace)?;
+        let namespace = strings.text("namespace", header.namespace, MAX_NAME)?;
         let schema = Schema::new(namespace, schema_records, shapes).map_err(|error| Fault {
             field: "records".into(),
             expected: "a valid schema".into(),
@@ -336,10 +341,10 @@ fn record(
         }
     };
     Ok(Record {
-        name: strings.text(&field("name"), entry.name)?,
+        name: strings.text(&field("name"), entry.name, MAX_NAME)?,
         labels: strings.labels(&field("labels"), entry.labels)?,
-        unit: strings.text(&field("unit"), entry.unit)?,
-        help: strings.text(&field("help"), entry.help)?,
+        unit: strings.text(&field("unit"), entry.unit, MAX_NAME)?,
+        help: strings.text(&field("help"), entry.help, MAX_HELP)?,
         kind,
         rollup: named(&ROLLUPS, &field("rollup"), entry.rollup)?,
         scope: named(&SCOPES, &field("scope"), entry.scope)?,
@@ -370,7 +375,7 @@ fn snapshot(
         found: format!("{} and {count} records", entry.first_record),
     })?;
     let shape = SnapshotShape {
-        name: strings.text(&field("name"), entry.name)?,
+        name: strings.text(&field("name"), entry.name, MAX_NAME)?,
         labels: strings.labels(&field("labels"), entry.labels)?,
         scope: named(&SCOPES, &field("scope"), entry.scope)?,
         lifetime: named(&LIFETIMES, &field("lifetime"), entry.lifetime)?,

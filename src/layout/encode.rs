@@ -3,7 +3,7 @@
 use bytemuck::Zeroable;
 use bytemuck::bytes_of;
 
-use super::tables::{Header, RecordEntry, SnapshotEntry, Text};
+use super::tables::{Header, RecordEntry, RegionBlock, SnapshotEntry, Text};
 use super::{BYTE_ORDER_MARK, LINE, Layout, MAGIC, VERSION};
 use crate::schema::{CounterMode, Kind, Lifetime, RecordId, Rollup, Schema, Scope, ValueType};
 
@@ -31,7 +31,14 @@ fn code<T: Copy + PartialEq>(table: &[(u8, T)], value: T) -> u8 {
 pub(crate) struct Birth {
     /// Nanoseconds since the Unix epoch.
     pub(crate) created_at: u64,
+    /// Nanoseconds of CLOCK_MONOTONIC.
+    pub(crate) monotonic: u64,
     pub(crate) boot_id: [u8; 16],
+}
+
+/// The first half of a boot id, as the region block keeps it; never 0.
+pub(crate) fn boot_word(boot_id: [u8; 16]) -> u64 {
+    (u128::from_be_bytes(boot_id) >> 64) as u64 | 1
 }
 
 /// Bytes of the record and snapshot tables.
@@ -133,6 +140,15 @@ impl Layout {
         let mut head = vec![0; self.slots_offset];
         head[..size_of::<Header>()].copy_from_slice(bytes_of(&header));
         head[records_offset..records_offset + tables.len()].copy_from_slice(&tables);
+        // Set before the file has a name: who finds it must not take it for one of another boot,
+        // and hide by its adoption what the creator has set meanwhile.
+        for (word, value) in [
+            (RegionBlock::RESET_AT, birth.monotonic),
+            (RegionBlock::BOOT_ID, boot_word(birth.boot_id)),
+        ] {
+            let at = self.region_block + 8 * word;
+            head[at..at + 8].copy_from_slice(&value.to_ne_bytes());
+        }
         head
     }
 

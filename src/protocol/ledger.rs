@@ -165,7 +165,7 @@ pub(crate) fn take_over(books: Books<'_>, hook: impl Fn(&'static str)) -> bool {
             }
         }
         // An intent left above its ledger would be taken for a drain under way by the readers of
-        // the next one.
+        // the next one. Release: a reader that sees it also sees the new odd sequence (P12).
         books.intent(i).store(settled, Ordering::Release);
         hook("takeover: after intent");
     }

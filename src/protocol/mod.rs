@@ -2,8 +2,8 @@
 //!
 //! No file, no mapping, no clock, no lease: those are arguments. `docs/protocol.md` states each
 //! protocol with its orderings; a comment `(Pn)` beside an ordering names its pair there.
-//! `loom-tests` compiles these very files against loom's atomics and checks them, and checks that
-//! each pair is needed.
+//! `loom-tests` compiles these very files against loom's atomics and checks them; it also checks
+//! that weakening them breaks a model, pair by pair. That page says which few orderings are spare.
 //!
 //! Every step that a process can be killed before takes a hook. Production passes [`no_hook`],
 //! which compiles to nothing; tests pass one that aborts, to put a real process's death there.

@@ -93,7 +93,7 @@ fn check_trust(path: &Path, stat: &FileStat, trust: &Trust) -> Result<()> {
         let expected = format!("a file of uid {me}, of root or of a uid named as trusted");
         return refuse(expected, format!("a file of uid {}", stat.st_uid));
     }
-    match stat.st_nlink as u64 {
+    match stat.st_nlink {
         0 => Err(Error::Removed { path: path.into() }),
         1 => Ok(()),
         links => refuse("a file with one name".into(), format!("one with {links} hard links")),

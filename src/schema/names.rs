@@ -59,7 +59,19 @@ pub(super) fn record(text: &str) -> Result<()> {
 }
 
 pub(super) fn unit(text: &str) -> Result<()> {
-    if text.is_empty() { Ok(()) } else { identifier("unit", text) }
+    if text.is_empty() {
+        return Ok(());
+    }
+    identifier("unit", text)?;
+    // It is appended to the exported name, where it would look like one of these.
+    match RESERVED_ENDINGS.iter().find(|ending| format!("_{text}").ends_with(**ending)) {
+        Some(ending) => Err(refuse(
+            "unit".into(),
+            &format!("a unit without the ending {ending}, which the text formats add themselves"),
+            text,
+        )),
+        None => Ok(()),
+    }
 }
 
 pub(super) fn help(record: &str, text: &str) -> Result<()> {
