@@ -233,9 +233,6 @@ impl Inspector {
         let words = self.view.owner(slot);
         let get = |word: usize| words[word].load(Ordering::Relaxed);
         let generation = claim::look(&words[OwnerBlock::GENERATION]);
-        let snapshots = 0..self.schema().snapshots().len();
-        let published = snapshots.filter_map(|n| gauges.stamp(slot, n)).map(|stamp| stamp.time);
-        let heard = published.fold(get(OwnerBlock::HEARTBEAT_AT), u64::max);
         let index = Some(get(OwnerBlock::SERVER_INDEX)).filter(|index| *index != NO_INDEX);
         Owner {
             generation,
@@ -243,7 +240,7 @@ impl Inspector {
             start_time: get(OwnerBlock::START_TIME),
             server_index: index,
             claimed: age(now, get(OwnerBlock::CLAIMED_AT)),
-            heard: age(now, heard),
+            heard: gauges.silent_for(slot),
         }
     }
 

@@ -71,6 +71,16 @@ impl Interval {
         &self.states
     }
 
+    /// How long ago a slot's server last published or ticked; nothing if nobody ever claimed it.
+    /// Only a hint: a server that has nothing to do may be silent.
+    ///
+    /// # Panics
+    /// When there is no such slot.
+    #[must_use]
+    pub fn silent_for(&self, slot: usize) -> Option<Duration> {
+        self.gauges.silent_for(slot)
+    }
+
     /// Whether nothing was counted.
     #[must_use]
     pub fn is_idle(&self) -> bool {

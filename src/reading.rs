@@ -10,7 +10,7 @@ use crate::protocol::{claim, gauge, snapshot};
 use crate::region::View;
 use crate::schema::MAX_FIELDS;
 use crate::server::STATE_RELEASED;
-use crate::sync::Ordering;
+use crate::sync::{Ordering, fence};
 use crate::table::{GaugeTable, SlotState};
 
 /// How often a slot is read again because it changed hands meanwhile.
@@ -95,7 +95,10 @@ pub(crate) fn observe(
 /// Reads every slot's gauges.
 pub(crate) fn read_gauges(view: &View, now: u64, table: &mut GaugeTable) {
     table.now = now;
-    let reset = view.reset_number().load(Ordering::Acquire);
+    let reset = view.reset_number().load(Ordering::Relaxed);
+    // Acquire, by a fence: a load with an ordering is not guaranteed on a read-only mapping. Pairs
+    // with the raising of the number in `Primary::reset`.
+    fence(Ordering::Acquire);
     for slot in 0..view.layout.slot_count as usize {
         read_slot(view, slot, reset, table);
     }
@@ -118,6 +121,7 @@ fn read_slot(view: &View, slot: usize, reset: u64, table: &mut GaugeTable) {
 
 fn read_words(view: &View, slot: usize, reset: u64, table: &mut GaugeTable) {
     let layout = &*view.layout;
+    let mut heard = view.owner(slot)[OwnerBlock::HEARTBEAT_AT].load(Ordering::Relaxed);
     let (words, stamps) = table.row_mut(slot);
     for (word, place) in words.iter_mut().zip(&layout.places) {
         if let Place::Gauge(n) = *place {
@@ -130,10 +134,12 @@ fn read_words(view: &View, slot: usize, reset: u64, table: &mut GaugeTable) {
         let values = &mut values[..shape.records.len()];
         let stamp = snapshot::read(view.snapshot(slot, n), values);
         let stamp = stamp.filter(|stamp| stamp.reset == reset && stamp.present != 0);
+        heard = heard.max(stamp.map_or(0, |stamp| stamp.time));
         stamps[n] = stamp;
         for (field, id) in shape.records.clone().enumerate() {
             let present = stamp.is_some_and(|stamp| stamp.present >> field & 1 == 1);
             words[id] = present.then_some(values[field]);
         }
     }
+    table.heard[slot] = heard;
 }

@@ -1,6 +1,7 @@
 //! Plain tables of what was read: counts and gauge values per slot, and how they combine. Pure.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::layout::{Layout, Place};
 use crate::protocol::snapshot::Stamp;
@@ -107,6 +108,8 @@ pub(crate) struct GaugeTable {
     pub(crate) stamps: Vec<Option<Stamp>>,
     /// Per slot: the generation of the owner it was read under.
     pub(crate) generations: Vec<u64>,
+    /// Per slot: when its server last published or ticked.
+    pub(crate) heard: Vec<u64>,
     /// Per snapshot of scope Shared: the slot of the newest publication.
     newest: Vec<Option<usize>>,
     /// When it was read, in nanoseconds of CLOCK_MONOTONIC.
@@ -120,6 +123,7 @@ impl GaugeTable {
             words: vec![None; slots * schema.records().len()],
             stamps: vec![None; slots * schema.snapshots().len()],
             generations: vec![0; slots],
+            heard: vec![0; slots],
             newest: vec![None; schema.snapshots().len()],
             now: 0,
             layout: Arc::clone(layout),
@@ -159,6 +163,12 @@ impl GaugeTable {
         self.words.fill(None);
         self.stamps.fill(None);
         self.newest.fill(None);
+    }
+
+    /// How long ago a slot's server last published or ticked.
+    pub(crate) fn silent_for(&self, slot: usize) -> Option<Duration> {
+        let heard = self.heard[slot];
+        (heard != 0).then(|| Duration::from_nanos(self.now.saturating_sub(heard)))
     }
 
     pub(crate) fn stamp(&self, slot: usize, snapshot: usize) -> Option<Stamp> {

@@ -9,7 +9,10 @@ use super::encode::{
     COUNTER_MODES, KIND_COUNTER, KIND_GAUGE, LIFETIMES, NO_SNAPSHOT, ROLLUPS, SCOPES, VALUE_TYPES,
 };
 use super::tables::{BLOCK_WORDS, Header, RecordEntry, SnapshotEntry, Text};
-use super::{BYTE_ORDER_MARK, LINE, Layout, MAGIC, MAX_LABELS_SIZE, MAX_SLOTS, MAX_STRINGS, PAGE, Place, Span, VERSION};
+use super::{
+    BYTE_ORDER_MARK, LINE, Layout, MAGIC, MAX_LABELS_SIZE, MAX_SLOTS, MAX_STRINGS, PAGE, Place,
+    Span, VERSION,
+};
 use crate::protocol::snapshot::HEAD_WORDS;
 use crate::schema::names::{MAX_HELP, MAX_NAME};
 use crate::schema::{

@@ -23,15 +23,16 @@ impl Window {
             return;
         }
         self.recent.push_back(stats);
-        self.sum.requests += stats.requests;
-        self.sum.queries += stats.queries;
-        self.sum.hits += stats.hits;
+        // A file that others scribble in may hold any number.
+        self.sum.requests = self.sum.requests.saturating_add(stats.requests);
+        self.sum.queries = self.sum.queries.saturating_add(stats.queries);
+        self.sum.hits = self.sum.hits.saturating_add(stats.hits);
         // The newest interval always counts, even if it alone is more than the limit.
         while self.sum.requests > self.limit && self.recent.len() > 1 {
             if let Some(old) = self.recent.pop_front() {
-                self.sum.requests -= old.requests;
-                self.sum.queries -= old.queries;
-                self.sum.hits -= old.hits;
+                self.sum.requests = self.sum.requests.saturating_sub(old.requests);
+                self.sum.queries = self.sum.queries.saturating_sub(old.queries);
+                self.sum.hits = self.sum.hits.saturating_sub(old.hits);
             }
         }
     }

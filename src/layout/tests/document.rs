@@ -229,9 +229,26 @@ fn labels_are_written_as_documented() {
 #[test]
 fn no_table_is_left_unchecked() {
     let checked = [
-        "Header", "Text", "Label", "RecordEntry", "kind", "mode", "value type", "rollup", "scope",
-        "lifetime", "SnapshotEntry", "RegionBlock", "PrimaryBlock", "OwnerBlock", "state", "Gauge",
-        "Snapshot", "Accounts", "limits", "leases",
+        "Header",
+        "Text",
+        "Label",
+        "RecordEntry",
+        "kind",
+        "mode",
+        "value type",
+        "rollup",
+        "scope",
+        "lifetime",
+        "SnapshotEntry",
+        "RegionBlock",
+        "PrimaryBlock",
+        "OwnerBlock",
+        "state",
+        "Gauge",
+        "Snapshot",
+        "Accounts",
+        "limits",
+        "leases",
     ];
     assert_eq!(names(), checked);
     let heads = doc::TEXT.lines().filter(|line| line.starts_with("|---")).count();

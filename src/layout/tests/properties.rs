@@ -38,12 +38,8 @@ fn lifetime() -> impl Strategy<Value = Lifetime> {
 }
 
 fn gauge() -> impl Strategy<Value = GaugeShape> {
-    let rollup = prop_oneof![
-        Just(Rollup::Sum),
-        Just(Rollup::Mean),
-        Just(Rollup::Max),
-        Just(Rollup::Min)
-    ];
+    let rollup =
+        prop_oneof![Just(Rollup::Sum), Just(Rollup::Mean), Just(Rollup::Max), Just(Rollup::Min)];
     let label = proptest::option::of(text(20));
     (0..3u8, rollup, lifetime(), label, any::<bool>()).prop_map(
         |(value_type, rollup, lifetime, label, unit)| GaugeShape {
@@ -62,8 +58,11 @@ fn item() -> impl Strategy<Value = Item> {
         values.into_iter().filter(|v| seen.insert(v.clone())).collect()
     });
     prop_oneof![
-        (any::<bool>(), values, text(60))
-            .prop_map(|(single, values, help)| Item::Counter { single, values, help }),
+        (any::<bool>(), values, text(60)).prop_map(|(single, values, help)| Item::Counter {
+            single,
+            values,
+            help
+        }),
         gauge().prop_map(Item::Gauge),
         (any::<bool>(), lifetime(), any::<u64>(), vec(gauge(), 1..9)).prop_map(
             |(shared, lifetime, stale_after, gauges)| Item::Snapshot {
@@ -101,9 +100,12 @@ fn declare(builder: SchemaBuilder, (i, item): (usize, Item)) -> SchemaBuilder {
             let def = SnapshotDef::new(format!("s{i}")).label("snapshot", i.to_string());
             let def = if shared { def.shared() } else { def };
             let def = def.lifetime(lifetime).stale_after(Duration::from_nanos(stale_after));
-            builder.snapshot(gauges.into_iter().enumerate().fold(def, |def, (k, shape)| {
-                def.gauge(gauge_def(format!("g{i}_{k}"), shape))
-            }))
+            builder.snapshot(
+                gauges
+                    .into_iter()
+                    .enumerate()
+                    .fold(def, |def, (k, shape)| def.gauge(gauge_def(format!("g{i}_{k}"), shape))),
+            )
         }
     }
 }
@@ -145,7 +147,10 @@ fn check_arithmetic(layout: &Layout) {
     }
     assert!(end <= layout.stride && layout.stride < end + line && layout.stride % line == 0);
     assert_eq!(layout.slots_offset % PAGE, 0);
-    assert_eq!(layout.file_size, layout.slots_offset + layout.slot_count as usize * layout.stride * 8);
+    assert_eq!(
+        layout.file_size,
+        layout.slots_offset + layout.slot_count as usize * layout.stride * 8
+    );
     assert!(layout.region_block % LINE == 0 && layout.primary_block % LINE == 0);
 }
 
@@ -231,7 +236,8 @@ fn the_longest_strings_are_read_again() {
     let long = "x".repeat(schema::names::MAX_LABEL_VALUE);
     let schema = (0..MAX_RECORDS).fold(Schema::builder("p"), |builder, i| {
         let def = CounterDef::new(format!("c{i}"));
-        builder.counter((0..14).fold(def, |def, k| def.label(format!("{}{k}", "k".repeat(60)), &long)))
+        builder
+            .counter((0..14).fold(def, |def, k| def.label(format!("{}{k}", "k".repeat(60)), &long)))
     });
     let layout = Layout::of(&schema.build().unwrap(), 1, 1);
     assert!(layout.slots_offset > 16 << 20);
