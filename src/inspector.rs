@@ -27,6 +27,8 @@ pub use watch::Watch;
 
 /// How often a slot is read again while the primary is in the middle of draining it.
 const READ_TRIES: u32 = 100;
+/// How often an owner block is read again because it changed hands meanwhile.
+const OWNER_TRIES: usize = 16;
 /// From this try on, the processor is offered to the primary in between.
 const YIELD_FROM: u32 = 4;
 
@@ -157,17 +159,15 @@ impl Inspector {
                 continue;
             }
             let books = self.view.books(slot);
+            let before = self.sequences[slot];
             self.sequences[slot] = ledger::open(books);
+            // The lease was asked for between the two sequences: if they are equal, no primary
+            // has come since the one that left this odd, whose successor would have changed it.
+            let gone = primary_is_gone && self.sequences[slot] == before;
             let (drained, single) = self.next.row_mut(slot);
             let (pending, _) = self.totals.pending.row_mut(slot);
-            self.totals.sure[slot] = ledger::collect(
-                books,
-                self.sequences[slot],
-                primary_is_gone,
-                drained,
-                Some(pending),
-                single,
-            );
+            self.totals.sure[slot] =
+                ledger::collect(books, self.sequences[slot], gone, drained, Some(pending), single);
         }
         ledger::close();
     }
@@ -232,16 +232,21 @@ impl Inspector {
     fn owner(&self, slot: usize, now: Option<u64>, gauges: &GaugeTable) -> Owner {
         let words = self.view.owner(slot);
         let get = |word: usize| words[word].load(Ordering::Relaxed);
-        let generation = claim::look(&words[OwnerBlock::GENERATION]);
-        let index = Some(get(OwnerBlock::SERVER_INDEX)).filter(|index| *index != NO_INDEX);
-        Owner {
-            generation,
-            pid: get(OwnerBlock::PID),
-            start_time: get(OwnerBlock::START_TIME),
-            server_index: index,
-            claimed: age(now, get(OwnerBlock::CLAIMED_AT)),
-            heard: gauges.silent_for(slot),
-        }
+        let read = || {
+            let generation = claim::look(&words[OwnerBlock::GENERATION]);
+            let index = Some(get(OwnerBlock::SERVER_INDEX)).filter(|index| *index != NO_INDEX);
+            Owner {
+                generation,
+                pid: get(OwnerBlock::PID),
+                start_time: get(OwnerBlock::START_TIME),
+                server_index: index,
+                claimed: age(now, get(OwnerBlock::CLAIMED_AT)),
+                heard: gauges.silent_for(slot),
+            }
+        };
+        // Not half of one owner and half of the next; one who died in a claim stays half written.
+        let whole = |owner: &Owner| claim::still(&words[OwnerBlock::GENERATION], owner.generation);
+        (0..OWNER_TRIES).map(|_| read()).find(whole).unwrap_or_else(read)
     }
 
     fn primary(&self, now: Option<u64>) -> Result<PrimaryInfo> {
@@ -448,6 +453,13 @@ pub struct Observation {
 }
 
 impl Observation {
+    /// A gauge over all label sets and servers, rolled up as its record says; nothing if none has
+    /// a value, or for an unknown name.
+    #[must_use]
+    pub fn gauge(&self, name: &str) -> Option<f64> {
+        self.gauges.rolled_up(name, &self.states)
+    }
+
     /// A gauge of one record, rolled up over all servers; for a shared thing its newest value.
     #[must_use]
     pub fn gauge_of(&self, schema: &Schema, id: RecordId) -> Option<f64> {

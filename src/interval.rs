@@ -132,10 +132,7 @@ impl Interval {
     /// a value, or for an unknown name.
     #[must_use]
     pub fn gauge(&self, name: &str) -> Option<f64> {
-        let first = self.schema().named(name).next()?;
-        let ids = self.schema().named(name);
-        let values = ids.flat_map(|id| self.gauges.values(id, &self.states));
-        roll_up(self.schema()[first].rollup, values.map(Value::as_f64))
+        self.gauges.rolled_up(name, &self.states)
     }
 
     /// A gauge of one record, rolled up over all servers; for a shared thing its newest value.

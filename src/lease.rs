@@ -149,19 +149,25 @@ impl Lease {
         watch_forks();
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         let stat = fstat(file)?;
-        // A fork between the two statements would leave the child one unlisted descriptor. It
-        // holds no lock yet; the parent's lock on it would be shared. So the list's entry is taken
-        // first, and the number is written into it at once; what remains is the moment between
-        // the system call's end and that store.
-        let entry = Entry::take(stat.st_dev, stat.st_ino);
-        match open(path.as_str(), OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty()) {
-            Ok(fd) => entry.fd.store(fd.into_raw_fd(), Ordering::Release),
-            Err(errno) => {
-                entry.give_back();
-                return Err(errno.into());
+        let lease = Lease { entry: Entry::take(stat.st_dev, stat.st_ino), fork: fork_number() };
+        // Another thread's fork between the opening and the listing leaves the child a copy that
+        // its handler does not find; a lock on it would outlive this process. No lock is held yet,
+        // so such a description is thrown away, and the child's copy of it means nothing.
+        let start = Instant::now();
+        loop {
+            let calm = Calm::now();
+            // A fork that does not return waits for this very thread, in another's fork handler.
+            let late = start.elapsed() >= FORK_PATIENCE;
+            if calm.is_some() || late {
+                let fd = open(path.as_str(), OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())?;
+                lease.entry.fd.store(fd.into_raw_fd(), Ordering::SeqCst);
+                if late || calm.is_some_and(Calm::lasted) {
+                    return Ok(lease);
+                }
+                lease.entry.close(TAKEN);
             }
+            std::thread::sleep(Duration::from_micros(50));
         }
-        Ok(Lease { entry, fork: fork_number() })
     }
 
     /// Whether this process holds the seat, by any description of the same file.
@@ -316,7 +322,20 @@ impl Entry {
     /// Closes the descriptor, unless the fork handler has, and frees the entry.
     fn give_back(&self) {
         self.seat.store(0, Ordering::Release);
-        let fd = self.fd.swap(FREE, Ordering::AcqRel);
+        self.close(FREE);
+    }
+
+    /// Unlocks and closes the descriptor, if there is one, and leaves `mark` in its place.
+    fn close(&self, mark: RawFd) {
+        let fd = self.fd.load(Ordering::Acquire);
+        if fd >= 0 {
+            // SAFETY: only the one `Lease` of this entry closes a number >= 0, here and below.
+            let open = unsafe { BorrowedFd::borrow_raw(fd) };
+            // Unlocked by name, since closing is not enough: a child forked between the next two
+            // statements has a copy that is listed no more. A length of 0: to the end.
+            let _ = fcntl(open, FcntlArg::F_OFD_SETLK(&lock_range(libc::F_UNLCK, 0, 0)));
+        }
+        self.fd.store(mark, Ordering::Release);
         if fd >= 0 {
             // Errors of close(2) say nothing that could be acted on; the descriptor is gone.
             let _ = nix::unistd::close(fd);
@@ -327,18 +346,57 @@ impl Entry {
 fn watch_forks() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: `in_child` is an `extern "C" fn()` for the life of the program and does only
-        // what is allowed between fork and exec in a threaded process.
-        let failed = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+        // SAFETY: all three are `extern "C" fn()` for the life of the program; `in_child` does
+        // only what is allowed between fork and exec in a threaded process.
+        let failed = unsafe {
+            libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child))
+        };
         if failed != 0 {
             tracing::warn!(errno = failed, "no fork handler: do not fork while stats are shared");
         }
     });
 }
 
+/// Forks begun by threads of this process, and of those the ones that have returned.
+static BEGUN: AtomicU64 = AtomicU64::new(0);
+static RETURNED: AtomicU64 = AtomicU64::new(0);
+
+/// How long opening a lease's description waits for a moment at which no other thread forks. One
+/// fork takes milliseconds, in a big process.
+const FORK_PATIENCE: Duration = Duration::from_secs(2);
+
+/// A time at which no thread was in the middle of a fork.
+#[derive(Clone, Copy)]
+struct Calm(u64);
+
+impl Calm {
+    fn now() -> Option<Self> {
+        // SeqCst, here and in `lasted` and the handlers: one order of all of them, with `fork`
+        // itself between `before_fork` and `after_fork`. Returned forks are read first, so that
+        // one that begins in between makes the numbers differ.
+        let returned = RETURNED.load(Ordering::SeqCst);
+        (BEGUN.load(Ordering::SeqCst) == returned).then_some(Calm(returned))
+    }
+
+    /// Whether no fork has begun since.
+    fn lasted(self) -> bool {
+        BEGUN.load(Ordering::SeqCst) == self.0
+    }
+}
+
+extern "C" fn before_fork() {
+    BEGUN.fetch_add(1, Ordering::SeqCst);
+}
+
+extern "C" fn after_fork() {
+    RETURNED.fetch_add(1, Ordering::SeqCst);
+}
+
 /// Runs in a forked child before `fork` returns. Async-signal-safe: atomics and close(2).
 extern "C" fn in_child() {
     FORKS.fetch_add(1, Ordering::Relaxed);
+    // The forks of other threads do not return here.
+    RETURNED.store(BEGUN.load(Ordering::Relaxed), Ordering::Relaxed);
     for entry in entries() {
         // An entry stays TAKEN or open in the hands of a `Lease` the child inherited, which
         // frees it when dropped.

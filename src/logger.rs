@@ -15,6 +15,7 @@ use crate::clock;
 use crate::error::{Error, Result};
 use crate::interval::Interval;
 use crate::layout::RegionBlock;
+use crate::lease::fork_number;
 use crate::primary::Primary;
 use crate::region::Region;
 use crate::server::Server;
@@ -148,7 +149,7 @@ impl StatLoggerBuilder {
             .name("shmstats-logger".into())
             .spawn(run)
             .map_err(|e| Error::io("start a thread for", "the stat logger", e))?;
-        Ok(LoggerThread { stop: Some(stop), thread: Some(thread) })
+        Ok(LoggerThread { stop: Some(stop), thread: Some(thread), fork: fork_number() })
     }
 }
 
@@ -258,6 +259,7 @@ impl StatLogger {
 pub struct LoggerThread {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
+    fork: u64,
 }
 
 impl LoggerThread {
@@ -269,6 +271,12 @@ impl LoggerThread {
 
 impl Drop for LoggerThread {
     fn drop(&mut self) {
+        if fork_number() != self.fork {
+            // A forked child has a copy of the handle and no such thread: nothing can be joined,
+            // and the channel's locks may be in the hands of threads that do not exist here.
+            std::mem::forget((self.stop.take(), self.thread.take()));
+            return;
+        }
         // The channel's end is what the thread waits for.
         drop(self.stop.take());
         if let Some(thread) = self.thread.take()

@@ -162,6 +162,9 @@ impl Primary {
     /// Forgets pending counts and hides all gauges until they are set or published again. Totals
     /// stay: what is pending goes to them, and into no interval.
     pub fn reset(&mut self) {
+        if !self.region.lease().is_mine() {
+            return; // A forked child: the parent is the primary.
+        }
         let mut discarded = self.interval();
         self.drain_into(&mut discarded);
         let block = self.view().region_block();

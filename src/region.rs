@@ -368,8 +368,12 @@ impl Region {
         std::fs::remove_file(path).map_err(|e| Error::io("remove", path, e))
     }
 
-    /// In a forked child, the same region with a lease of the child's own; else itself.
-    pub(crate) fn of_this_process(&self) -> Result<Region> {
+    /// In a forked child, the same region with an attach lease of the child's own, so that it is
+    /// not removed while the child has it; else itself. Claiming and becoming primary do this too.
+    ///
+    /// # Errors
+    /// [`Error::Io`] where the system refuses another descriptor.
+    pub fn of_this_process(&self) -> Result<Region> {
         if self.0.lease.is_mine() {
             return Ok(self.clone());
         }

@@ -46,6 +46,14 @@ pub enum Kind {
     Gauge(ValueType),
 }
 
+impl Kind {
+    /// Whether it is a cumulative count.
+    #[must_use]
+    pub fn is_counter(self) -> bool {
+        matches!(self, Kind::Counter(_))
+    }
+}
+
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

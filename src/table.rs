@@ -225,6 +225,14 @@ impl GaugeTable {
         (0..self.layout.slot_count as usize).filter_map(move |slot| self.get(slot, id, states))
     }
 
+    /// A gauge over all label sets and slots, rolled up as its record says.
+    pub(crate) fn rolled_up(&self, name: &str, states: &[SlotState]) -> Option<f64> {
+        let schema = self.schema();
+        let first = schema.named(name).next()?;
+        let values = schema.named(name).flat_map(|id| self.values(id, states));
+        roll_up(schema[first].rollup, values.map(Value::as_f64))
+    }
+
     pub(crate) fn fits(&self, layout: &Arc<Layout>) -> bool {
         Arc::ptr_eq(&self.layout, layout)
     }
