@@ -25,7 +25,7 @@ const fn twin(
 
 const ADD: [&str; 2] = ["counter.rs", "add"];
 const ADD_SINGLE_WRITER: [&str; 2] = ["counter.rs", "add_single_writer"];
-const DRAIN: [&str; 2] = ["ledger.rs", "drain_pending"];
+const DRAIN: [&str; 2] = ["ledger.rs", "drain"];
 const WATERMARKS: [&str; 2] = ["ledger.rs", "advance_watermarks"];
 const TAKE_OVER: [&str; 2] = ["ledger.rs", "take_over"];
 const OPEN: [&str; 2] = ["ledger.rs", "open"];

@@ -187,7 +187,7 @@ pub enum Error {
         hint: String,
     },
     /// An environment variable cannot be used.
-    #[error("environment variable {variable}: expected {expected}, found {found:?}")]
+    #[error("environment variable {variable}: expected {expected}, found {found}")]
     #[non_exhaustive]
     Environment {
         /// Its name.
@@ -196,6 +196,19 @@ pub enum Error {
         expected: &'static str,
         /// What stands there.
         found: String,
+    },
+    /// There is more than one may ask for at once.
+    #[error("{}: expected at most {most} {what}, found {found}", path.display())]
+    #[non_exhaustive]
+    TooMany {
+        /// The region.
+        path: PathBuf,
+        /// Of what.
+        what: &'static str,
+        /// The limit.
+        most: usize,
+        /// How many there would be.
+        found: usize,
     },
     /// The value cannot be given to this gauge.
     #[error("gauge {name}: expected {expected}, found {found}")]

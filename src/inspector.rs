@@ -68,6 +68,7 @@ impl Inspector {
         let path = path.as_ref();
         let file = file::open_file(path, Purpose::Read)?;
         let (header, layout) = file::read_layout(path, &file)?;
+        file::refuse_holes(path, &file)?;
         let mapping =
             Mapping::new(&file, layout.file_size, false).map_err(|e| Error::io("map", path, e))?;
         let view = View { mapping: Arc::new(mapping), layout: Arc::new(layout) };
@@ -106,7 +107,7 @@ impl Inspector {
         RegionInfo {
             format_version: self.header.version,
             file_size: self.header.file_size,
-            server_count: self.header.server_count,
+            server_count: self.view.server_count(),
             slot_count: self.header.slot_count,
             slot_size: self.header.slot_stride,
             created_at: Duration::from_nanos(self.header.created_at),
@@ -154,20 +155,22 @@ impl Inspector {
     /// One reading of every slot that is not settled yet, into `next`.
     #[inline]
     fn collect(&mut self, primary_is_gone: bool) {
-        for slot in 0..self.sequences.len() {
+        let slots = self.view.slots();
+        for slot in 0..slots.count() {
             if self.totals.settled[slot] {
                 continue;
             }
-            let books = self.view.books(slot);
+            let books = slots.get(slot).books();
             let before = self.sequences[slot];
-            self.sequences[slot] = ledger::open(books);
+            let sequence = ledger::open(books.sequence);
+            self.sequences[slot] = sequence;
             // The lease was asked for between the two sequences: if they are equal, no primary
             // has come since the one that left this odd, whose successor would have changed it.
-            let gone = primary_is_gone && self.sequences[slot] == before;
+            let gone = primary_is_gone && sequence == before;
             let (drained, single) = self.next.row_mut(slot);
             let (pending, _) = self.totals.pending.row_mut(slot);
             self.totals.sure[slot] =
-                ledger::collect(books, self.sequences[slot], gone, drained, Some(pending), single);
+                ledger::collect(books, sequence, gone, drained, pending, single);
         }
         ledger::close();
     }
@@ -176,11 +179,11 @@ impl Inspector {
     #[inline]
     fn settle(&mut self) -> usize {
         let mut settled = 0;
-        for slot in 0..self.sequences.len() {
-            let books = self.view.books(slot);
+        let slots = self.view.slots();
+        for slot in 0..slots.count() {
             if !self.totals.settled[slot]
                 && self.totals.sure[slot]
-                && ledger::unchanged(books, self.sequences[slot])
+                && ledger::unchanged(slots.get(slot).sequence(), self.sequences[slot])
             {
                 self.totals.settled[slot] = true;
                 self.totals.ever_settled[slot] = true;
@@ -221,7 +224,8 @@ impl Inspector {
                 .map_err(|e| Error::io("ask for the leases of", &self.path, e))?,
             this_boot,
             reset_number: get(RegionBlock::RESET_NUMBER),
-            reset_age: age(now, get(RegionBlock::RESET_AT)),
+            reset_age: age(now, get(RegionBlock::RESET_AT))
+                .filter(|_| get(RegionBlock::RESET_NUMBER) > 0),
             refused_servers: get(RegionBlock::REFUSED_SERVERS),
             interrupted_drains: get(RegionBlock::INTERRUPTED_DRAINS),
             skipped_writes: get(RegionBlock::SKIPPED_WRITES),
@@ -230,7 +234,7 @@ impl Inspector {
     }
 
     fn owner(&self, slot: usize, now: Option<u64>, gauges: &GaugeTable) -> Owner {
-        let words = self.view.owner(slot);
+        let words = self.view.slot(slot).owner();
         let get = |word: usize| words[word].load(Ordering::Relaxed);
         let read = || {
             let generation = claim::look(&words[OwnerBlock::GENERATION]);

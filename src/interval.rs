@@ -18,6 +18,7 @@ pub struct Interval {
     pub(crate) layout: Arc<Layout>,
     pub(crate) number: u64,
     pub(crate) elapsed: Duration,
+    pub(crate) server_count: u32,
     pub(crate) deltas: CounterTable,
     pub(crate) gauges: GaugeTable,
     pub(crate) states: Vec<SlotState>,
@@ -28,6 +29,7 @@ impl Interval {
         Interval {
             number: 0,
             elapsed: Duration::ZERO,
+            server_count: layout.server_count,
             deltas: CounterTable::new(layout),
             gauges: GaugeTable::new(layout),
             states: vec![SlotState::Free; layout.slot_count as usize],
@@ -56,7 +58,7 @@ impl Interval {
     /// How many servers were configured.
     #[must_use]
     pub fn server_count(&self) -> u32 {
-        self.layout.server_count
+        self.server_count
     }
 
     /// How many servers stand so, as of the last [`probe`](crate::Primary::probe).

@@ -17,7 +17,9 @@ mod tests;
 
 pub(crate) use decode::{Fault, read_header};
 pub(crate) use encode::{Birth, boot_word};
-pub(crate) use tables::{BLOCK_WORDS, Header, OwnerBlock, PrimaryBlock, RegionBlock};
+pub(crate) use tables::{
+    BLOCK_WORDS, Header, OwnerBlock, PrimaryBlock, REGION_BLOCK_WORDS, RegionBlock,
+};
 
 use crate::protocol::snapshot::HEAD_WORDS;
 use crate::schema::names::{MAX_HELP, MAX_LABEL_VALUE, MAX_LABELS, MAX_NAME};
@@ -95,6 +97,8 @@ pub(crate) struct Layout {
     /// The records in order of the drained cells, and of the single-writer cells.
     pub(crate) drained_records: Vec<RecordId>,
     pub(crate) single_records: Vec<RecordId>,
+    /// The lone gauges: which they are in a slot, and their records.
+    pub(crate) gauge_records: Vec<(usize, RecordId)>,
 }
 
 fn round_up(n: usize, to: usize) -> usize {
@@ -140,7 +144,7 @@ impl Layout {
         let snapshots = snapshots.collect();
         let stride = next;
         let region_block = size_of::<Header>();
-        let primary_block = region_block + LINE;
+        let primary_block = region_block + 8 * tables::REGION_BLOCK_WORDS;
         let slots_offset = round_up(
             primary_block + LINE + encode::tables_size(schema) + encode::strings_size(schema),
             PAGE,
@@ -163,19 +167,21 @@ impl Layout {
             file_size,
             drained_records: Vec::new(),
             single_records: Vec::new(),
+            gauge_records: Vec::new(),
         };
-        layout.index_counters();
+        layout.index_records();
         layout
     }
 
-    fn index_counters(&mut self) {
+    fn index_records(&mut self) {
         let mut drained = vec![RecordId(0); self.drained.len];
         let mut single = vec![RecordId(0); self.single.len];
         for (i, place) in self.places.iter().enumerate() {
             match *place {
                 Place::Drained(n) => drained[n] = RecordId(i),
                 Place::Single(n) => single[n] = RecordId(i),
-                Place::Gauge(_) | Place::Field { .. } => {}
+                Place::Gauge(n) => self.gauge_records.push((n, RecordId(i))),
+                Place::Field { .. } => {}
             }
         }
         (self.drained_records, self.single_records) = (drained, single);

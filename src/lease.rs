@@ -31,6 +31,8 @@ use crate::sync::{AtomicI32, AtomicI64, AtomicPtr, AtomicU64, Ordering};
 const BASE: i64 = 1 << 40;
 pub(crate) const ATTACH: i64 = BASE;
 pub(crate) const PRIMARY: i64 = BASE + 1;
+/// Held for a moment by the first writer of a boot.
+pub(crate) const BOOT: i64 = BASE + 2;
 pub(crate) const SLOTS: i64 = BASE + 1024;
 
 /// How long a claim waits for a holder that the kernel is still tearing down, or for a collector
@@ -126,6 +128,13 @@ impl Lease {
     /// Back from exclusive to shared; the kernel converts in one step.
     pub(crate) fn attach_shared(&self) -> Result<(), Refusal> {
         self.set(ATTACH, libc::F_RDLCK).map(|_| ())
+    }
+
+    /// Runs `adopt` while nobody else does so, in any process. Called once per lease.
+    pub(crate) fn while_alone_in_boot(&self, adopt: impl FnOnce()) -> Result<(), Refusal> {
+        self.wait(BOOT, libc::F_WRLCK, PATIENCE)?;
+        adopt();
+        self.set(BOOT, libc::F_UNLCK).map(|_| ())
     }
 
     /// Whether this process took the lease, and not a parent it was forked from.
@@ -348,9 +357,8 @@ fn watch_forks() {
     ONCE.call_once(|| {
         // SAFETY: all three are `extern "C" fn()` for the life of the program; `in_child` does
         // only what is allowed between fork and exec in a threaded process.
-        let failed = unsafe {
-            libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child))
-        };
+        let failed =
+            unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child)) };
         if failed != 0 {
             tracing::warn!(errno = failed, "no fork handler: do not fork while stats are shared");
         }

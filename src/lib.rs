@@ -140,6 +140,8 @@
 compile_error!("shmstats shares regions between processes of 64-bit Linux only");
 
 mod clock;
+#[cfg(test)]
+mod crash_points;
 pub mod env;
 mod error;
 mod inspector;

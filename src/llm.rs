@@ -11,6 +11,7 @@ mod window;
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub use self::line::LlmLine;
+use crate::clock::monotonic_ns;
 use crate::error::Result;
 use crate::schema::{CounterDef, GaugeDef, Schema, SnapshotDef};
 use crate::server::{Counter, Field, Server, Snapshot};
@@ -192,11 +193,24 @@ impl Recorder {
         scheduler: Option<&SchedulerStats>,
         iteration: Option<&IterationStats>,
     ) {
+        self.record_at(engine, monotonic_ns(), scheduler, iteration);
+    }
+
+    /// As [`record`](Self::record), of a time given in nanoseconds of CLOCK_MONOTONIC
+    /// ([`monotonic_ns`]). An engine that sends the time of its step with what it says of itself
+    /// makes sure that the newest state wins, also when a server reads an older one later.
+    pub fn record_at(
+        &self,
+        engine: usize,
+        time: u64,
+        scheduler: Option<&SchedulerStats>,
+        iteration: Option<&IterationStats>,
+    ) {
         if let Some(stats) = iteration {
             self.count(stats);
         }
         if let (Some(stats), Some(engine)) = (scheduler, self.0.engines.get(engine)) {
-            engine.lock().unwrap_or_else(PoisonError::into_inner).publish(stats);
+            engine.lock().unwrap_or_else(PoisonError::into_inner).publish(time, stats);
         }
     }
 
@@ -233,7 +247,7 @@ impl Engine {
         })
     }
 
-    fn publish(&mut self, stats: &SchedulerStats) {
+    fn publish(&mut self, time: u64, stats: &SchedulerStats) {
         self.snapshot.set(self.running, stats.running);
         self.snapshot.set(self.waiting, stats.waiting);
         self.snapshot.set(self.kv_cache_usage, stats.kv_cache_usage);
@@ -241,6 +255,6 @@ impl Engine {
             Some(usage) => self.snapshot.set(self.cpu_cache_usage, usage),
             None => self.snapshot.unset(self.cpu_cache_usage),
         }
-        self.snapshot.publish();
+        self.snapshot.publish_at(time);
     }
 }

@@ -21,6 +21,9 @@ use crate::region::Region;
 use crate::server::Server;
 use crate::sync::Ordering;
 
+/// Longer ones would overflow the clock.
+const LONGEST_INTERVAL: Duration = Duration::from_secs(366 * 24 * 3600);
+
 /// Turns intervals into log lines. A closure from `&Interval` to `String` is one, too.
 pub trait Line: Send {
     /// The line of one interval. Called once for each interval, in order.
@@ -95,9 +98,9 @@ impl fmt::Debug for StatLoggerBuilder {
 }
 
 impl StatLoggerBuilder {
-    /// Time between lines; 10 s by default.
+    /// Time between lines: 10 s by default, at least 1 ms, at most a year.
     pub fn interval(mut self, interval: Duration) -> Self {
-        self.interval = interval.max(Duration::from_millis(1));
+        self.interval = interval.clamp(Duration::from_millis(1), LONGEST_INTERVAL);
         self
     }
 
@@ -140,8 +143,13 @@ impl StatLoggerBuilder {
                 stopped.recv_timeout(next.saturating_duration_since(Instant::now()))
             {
                 logger.tick();
-                // A tick that comes late does not make the next one early.
-                next = (next + logger.interval).max(Instant::now());
+                next += logger.interval;
+                // After a tick that came more than an interval late (a process that was stopped),
+                // the next one comes a whole interval later and not at once.
+                let now = Instant::now();
+                if next <= now {
+                    next = now + logger.interval;
+                }
             }
             logger.finish();
         };

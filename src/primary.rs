@@ -9,9 +9,9 @@ use crate::layout::{PrimaryBlock, RegionBlock};
 use crate::lease::Seat;
 use crate::protocol::{ledger, no_hook};
 use crate::reading::{Probe, read_gauges};
-use crate::region::{Region, View, refused};
+use crate::region::{Region, Slots, View, refused};
 use crate::sync::Ordering;
-use crate::table::SlotState;
+use crate::table::{CounterTable, SlotState};
 
 /// The holder of the primary lease: drains counters into intervals. Dropping it lets another
 /// process be primary.
@@ -47,7 +47,8 @@ impl Primary {
         let view = self.view();
         let block = view.primary_block();
         let slots = 0..view.layout.slot_count as usize;
-        let interrupted = slots.filter(|slot| ledger::take_over(view.books(*slot), hook)).count();
+        let interrupted =
+            slots.filter(|slot| ledger::take_over(view.slot(*slot).books(), hook)).count();
         if interrupted > 0 {
             let count = &view.region_block()[RegionBlock::INTERRUPTED_DRAINS];
             count.fetch_add(1, Ordering::Relaxed);
@@ -118,10 +119,16 @@ impl Primary {
         let now = clock::monotonic_ns();
         interval.elapsed = self.since_last(now);
         let mut behind = 0;
-        for slot in 0..view.layout.slot_count as usize {
-            let (drained, single) = interval.deltas.row_mut(slot);
-            behind += ledger::drain(view.books(slot), drained, single, hook);
+        interval.deltas.fill(0);
+        // Single-writer counters first, as readers of totals do: they may count effects of what
+        // drained ones count (P1).
+        if view.layout.single.len > 0 {
+            for slot in 0..view.layout.slot_count as usize {
+                let (_, single) = interval.deltas.row_mut(slot);
+                behind += ledger::advance_watermarks(view.slot(slot).books(), single);
+            }
         }
+        drain_pending(view.slots(), &mut interval.deltas, hook);
         // Relaxed, here and below: written by the primary alone, shown to people, and read by the
         // next primary, whom the lease orders.
         let number = block[PrimaryBlock::DRAINS].load(Ordering::Relaxed).wrapping_add(1);
@@ -144,7 +151,7 @@ impl Primary {
         interval.number = view.primary_block()[PrimaryBlock::DRAINS].load(Ordering::Relaxed);
         for slot in 0..view.layout.slot_count as usize {
             let (drained, single) = interval.deltas.row_mut(slot);
-            ledger::peek(view.books(slot), drained, single);
+            ledger::peek(view.slot(slot).books(), drained, single);
         }
         self.read_gauges_into(&mut interval, now);
         interval
@@ -162,15 +169,22 @@ impl Primary {
     /// Forgets pending counts and hides all gauges until they are set or published again. Totals
     /// stay: what is pending goes to them, and into no interval.
     pub fn reset(&mut self) {
+        self.reset_with(no_hook);
+    }
+
+    pub(crate) fn reset_with(&mut self, hook: impl Fn(&'static str) + Copy) {
         if !self.region.lease().is_mine() {
             return; // A forked child: the parent is the primary.
         }
         let mut discarded = self.interval();
-        self.drain_into(&mut discarded);
+        self.drain_with(&mut discarded, hook);
+        hook("reset: after drain");
         let block = self.view().region_block();
         block[RegionBlock::RESET_AT].store(clock::monotonic_ns(), Ordering::Relaxed);
+        hook("reset: after time");
         // Release: who publishes under the new number comes after the drain above.
         block[RegionBlock::RESET_NUMBER].fetch_add(1, Ordering::Release);
+        hook("reset: after number");
     }
 
     fn fit(&self, interval: &mut Interval) {
@@ -181,6 +195,7 @@ impl Primary {
     }
 
     fn read_gauges_into(&self, interval: &mut Interval, now: u64) {
+        interval.server_count = self.view().server_count();
         read_gauges(self.view(), now, &mut interval.gauges);
         self.probe.states_into(&interval.gauges, &mut interval.states);
     }
@@ -191,6 +206,27 @@ impl Primary {
             self.view().primary_block()[PrimaryBlock::DRAINED_AT].load(Ordering::Relaxed);
         let reset_at = self.view().region_block()[RegionBlock::RESET_AT].load(Ordering::Relaxed);
         Duration::from_nanos(now.saturating_sub(drained_at.max(reset_at)))
+    }
+}
+
+/// Drains every slot that has something pending.
+#[inline(always)]
+fn drain_pending(slots: Slots<'_>, deltas: &mut CounterTable, hook: impl Fn(&'static str)) {
+    let table = deltas.drained_mut();
+    let mut batch = [(0, slots.get(0).books()); ledger::BATCH];
+    let mut slot = 0;
+    while slot < slots.count() {
+        let mut len = 0;
+        while slot < slots.count() && len < ledger::BATCH {
+            if !ledger::is_idle(slots.pending(slot)) {
+                batch[len] = (slot, slots.get(slot).books());
+                len += 1;
+            }
+            slot += 1;
+        }
+        if len > 0 {
+            ledger::drain(&batch[..len], |cell, n| table[cell] = n, &hook);
+        }
     }
 }
 

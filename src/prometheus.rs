@@ -25,6 +25,8 @@
 mod collector;
 mod family;
 mod gather;
+#[cfg(test)]
+mod tests;
 mod text;
 
 use std::io;
@@ -33,6 +35,11 @@ pub use self::collector::RegionCollector;
 use self::family::Families;
 use crate::error::{Error, Result};
 use crate::inspector::Inspector;
+use crate::table::SlotState;
+
+/// Most samples of one exposition. A file that anyone may have put into a folder can claim thousands
+/// of slots with thousands of records, and each sample takes far more memory than its cell does.
+const MAX_SAMPLES: usize = 250_000;
 
 /// A text format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -115,10 +122,17 @@ impl Exposition {
     /// slot that a stopped primary leaves unsettled.
     ///
     /// # Errors
-    /// As [`Inspector::observe`]; then nothing was added, and [`skip_region`](Self::skip_region)
-    /// says so to whoever scrapes.
+    /// As [`Inspector::observe`]; [`Error::TooMany`] where all would be more than 250,000 samples.
+    /// Then nothing was added, and [`skip_region`](Self::skip_region) says so to whoever scrapes.
     pub fn add(&mut self, inspector: &mut Inspector, shm_region: Option<&str>) -> Result<()> {
         let observation = inspector.observe()?;
+        let claimed = observation.states.iter().filter(|state| **state != SlotState::Free).count();
+        let rows = if self.options.sum { 1 } else { claimed.max(1) };
+        let found = self.families.samples() + rows * inspector.schema().records().len();
+        if found > MAX_SAMPLES {
+            let (path, what, most) = (inspector.path().into(), "samples", MAX_SAMPLES);
+            return Err(Error::TooMany { path, what, most, found });
+        }
         inspector.totals();
         gather::region(&mut self.families, self.options, inspector, &observation, shm_region);
         self.exported += 1;
@@ -167,27 +181,5 @@ impl Inspector {
         let mut exposition = Exposition::default();
         exposition.add(self, None)?;
         exposition.write(format, out).map_err(|e| Error::io("write the metrics of", self.path(), e))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn prometheus_and_browsers_get_what_they_like_best() {
-        let of = Format::negotiate;
-        assert_eq!(
-            of("application/openmetrics-text;version=1.0.0,application/openmetrics-text;\
-                version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"),
-            Format::OpenMetrics
-        );
-        assert_eq!(of("text/plain;version=0.0.4;q=0.5,*/*;q=0.1"), Format::Text);
-        assert_eq!(of("text/plain, application/openmetrics-text;q=0.5"), Format::Text);
-        assert_eq!(of("application/openmetrics-text;q=0"), Format::Text);
-        assert_eq!(of("Application/OpenMetrics-Text ; q=1"), Format::OpenMetrics);
-        assert_eq!(of("text/html,application/xhtml+xml,*/*;q=0.8"), Format::Text);
-        assert_eq!(of(""), Format::Text);
-        assert_eq!(of(";;;q=,,application/openmetrics-text;q=x"), Format::OpenMetrics);
     }
 }

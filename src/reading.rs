@@ -4,10 +4,10 @@ use std::fs::File;
 
 use crate::clock;
 use crate::error::{Error, Result};
-use crate::layout::{OwnerBlock, Place};
+use crate::layout::OwnerBlock;
 use crate::lease::{self, Seat};
 use crate::protocol::{claim, gauge, snapshot};
-use crate::region::View;
+use crate::region::{SlotView, Slots, View};
 use crate::schema::MAX_FIELDS;
 use crate::server::STATE_RELEASED;
 use crate::sync::{Ordering, fence};
@@ -32,7 +32,7 @@ impl Probe {
     /// Asks the kernel for every slot.
     pub(crate) fn refresh(&mut self, view: &View, file: &File) -> Result<()> {
         for slot in 0..self.states.len() {
-            let generation = claim::look(view.generation(slot));
+            let generation = claim::look(view.slot(slot).generation());
             self.generations[slot] = generation;
             self.states[slot] = if generation == 0 {
                 SlotState::Free
@@ -40,7 +40,8 @@ impl Probe {
                 .map_err(|e| Error::io("ask for the leases of", "the region", e))?
             {
                 SlotState::Alive
-            } else if view.owner(slot)[OwnerBlock::STATE].load(Ordering::Relaxed) == STATE_RELEASED
+            } else if view.slot(slot).owner()[OwnerBlock::STATE].load(Ordering::Relaxed)
+                == STATE_RELEASED
             {
                 SlotState::Released
             } else {
@@ -53,11 +54,10 @@ impl Probe {
     /// The states for gauges that were read later: a slot claimed since is alive.
     #[inline]
     pub(crate) fn states_into(&self, gauges: &GaugeTable, states: &mut [SlotState]) {
-        for (slot, state) in states.iter_mut().enumerate() {
-            *state = match self.states[slot] {
-                known if gauges.generations[slot] == self.generations[slot] => known,
-                _ => SlotState::Alive,
-            };
+        let probed = self.states.iter().zip(&self.generations);
+        for ((state, now), (known, then)) in states.iter_mut().zip(&gauges.generations).zip(probed)
+        {
+            *state = if now == then { *known } else { SlotState::Alive };
         }
     }
 
@@ -99,18 +99,44 @@ pub(crate) fn read_gauges(view: &View, now: u64, table: &mut GaugeTable) {
     // Acquire, by a fence: a load with an ordering is not guaranteed on a read-only mapping. Pairs
     // with the raising of the number in `Primary::reset`.
     fence(Ordering::Acquire);
-    for slot in 0..view.layout.slot_count as usize {
-        read_slot(view, slot, reset, table);
+    let slots = view.slots();
+    if view.layout.gauge_records.is_empty() && view.layout.snapshots.is_empty() {
+        return read_owners(slots, table);
+    }
+    // Cleared once and not per slot: it is larger than all else that is read of an idle slot.
+    let mut values = [0; MAX_FIELDS];
+    for slot in 0..slots.count() {
+        read_slot(slots.get(slot), slot, reset, table, &mut values);
     }
     table.settle();
 }
 
-fn read_slot(view: &View, slot: usize, reset: u64, table: &mut GaugeTable) {
-    let generation = view.generation(slot);
+/// Where no gauge is declared: whose slots they are, and when those were heard of. A claim that
+/// comes in between makes a slot look younger than its owner, and nothing else.
+fn read_owners(slots: Slots<'_>, table: &mut GaugeTable) {
+    let owners = table.generations.iter_mut().zip(&mut table.heard);
+    for (slot, (generation, heard)) in owners.enumerate() {
+        let owner = slots.owner(slot);
+        *generation = claim::look(&owner[OwnerBlock::GENERATION]);
+        *heard = owner[OwnerBlock::HEARTBEAT_AT].load(Ordering::Relaxed);
+    }
+}
+
+#[inline]
+fn read_slot(
+    words: SlotView<'_>,
+    slot: usize,
+    reset: u64,
+    table: &mut GaugeTable,
+    values: &mut [u64; MAX_FIELDS],
+) {
+    let generation = words.generation();
     for _ in 0..CLAIM_TRIES {
         let seen = claim::look(generation);
         table.generations[slot] = seen;
-        read_words(view, slot, reset, table);
+        let heartbeat = words.owner()[OwnerBlock::HEARTBEAT_AT].load(Ordering::Relaxed);
+        let published = read_words(words, slot, reset, table, values);
+        table.heard[slot] = heartbeat.max(published);
         if seen == 0 || claim::still(generation, seen) {
             return;
         }
@@ -119,27 +145,32 @@ fn read_slot(view: &View, slot: usize, reset: u64, table: &mut GaugeTable) {
     table.forget_owned(slot);
 }
 
-fn read_words(view: &View, slot: usize, reset: u64, table: &mut GaugeTable) {
-    let layout = &*view.layout;
-    let mut heard = view.owner(slot)[OwnerBlock::HEARTBEAT_AT].load(Ordering::Relaxed);
-    let (words, stamps) = table.row_mut(slot);
-    for (word, place) in words.iter_mut().zip(&layout.places) {
-        if let Place::Gauge(n) = *place {
-            let (value, mark) = view.gauge(slot, n);
-            *word = gauge::read(value, mark, reset);
-        }
+/// Returns the time of the newest publication.
+#[inline]
+fn read_words(
+    words: SlotView<'_>,
+    slot: usize,
+    reset: u64,
+    table: &mut GaugeTable,
+    values: &mut [u64; MAX_FIELDS],
+) -> u64 {
+    let layout = words.layout;
+    let (row, stamps) = table.row_mut(slot);
+    for (n, id) in &layout.gauge_records {
+        let (value, mark) = words.gauge(*n);
+        row[id.index()] = gauge::read(value, mark, reset);
     }
-    let mut values = [0; MAX_FIELDS];
+    let mut published = 0;
     for (n, shape) in layout.schema.snapshots().iter().enumerate() {
         let values = &mut values[..shape.records.len()];
-        let stamp = snapshot::read(view.snapshot(slot, n), values);
+        let stamp = snapshot::read(words.snapshot(n), values);
         let stamp = stamp.filter(|stamp| stamp.reset == reset && stamp.present != 0);
-        heard = heard.max(stamp.map_or(0, |stamp| stamp.time));
+        published = published.max(stamp.map_or(0, |stamp| stamp.time));
         stamps[n] = stamp;
         for (field, id) in shape.records.clone().enumerate() {
             let present = stamp.is_some_and(|stamp| stamp.present >> field & 1 == 1);
-            words[id] = present.then_some(values[field]);
+            row[id] = present.then_some(values[field]);
         }
     }
-    table.heard[slot] = heard;
+    published
 }

@@ -2,23 +2,26 @@
 
 pub(crate) mod file;
 pub(crate) mod mapping;
+mod view;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use nix::unistd::Group;
 
 use self::file::{Access, Purpose, Trust, Unnamed};
 pub use self::file::{default_dir, default_path};
-use self::mapping::{Mapping, Word, Words};
+use self::mapping::Mapping;
+pub(crate) use self::view::{SlotView, Slots, View};
 use crate::clock;
 use crate::error::{Error, Result};
-use crate::layout::{self, BLOCK_WORDS, Layout, MAX_SLOTS, OwnerBlock, PrimaryBlock, RegionBlock};
-use crate::lease::{Lease, Refusal};
-use crate::protocol::ledger::Books;
+use crate::layout::{self, Layout, MAX_SLOTS, PrimaryBlock, RegionBlock};
+use crate::lease::{Lease, PATIENCE, Refusal};
+use crate::protocol::no_hook;
 use crate::schema::Schema;
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::Ordering;
 
 /// How often opening starts again because the file was removed meanwhile.
 const OPEN_TRIES: usize = 1000;
@@ -60,14 +63,24 @@ impl RegionOptions {
     /// [`Error::AlreadyExists`]; [`Error::Io`] where there is no room or no permission;
     /// [`Error::InvalidSchema`] for a number of slots out of range.
     pub fn create(&self, path: impl AsRef<Path>, schema: &Schema) -> Result<Region> {
-        let path = path.as_ref();
+        self.create_with(path.as_ref(), schema, no_hook)
+    }
+
+    pub(crate) fn create_with(
+        &self,
+        path: &Path,
+        schema: &Schema,
+        hook: impl Fn(&'static str),
+    ) -> Result<Region> {
         let layout = self.layout(schema)?;
-        let unnamed =
-            Unnamed::new(path, &layout.encode(birth()), layout.file_size, self.access()?)?;
+        let head = layout.encode(birth());
+        let unnamed = Unnamed::new(path, &head, layout.file_size, self.access()?, &hook)?;
         // The lease comes before the name: who finds the file finds it attached to, so that it is
         // never taken for a leftover.
         let lease = attach(&unnamed.file, path)?;
+        hook("create: after lease");
         let file = unnamed.name(path)?;
+        hook("create: after name");
         if !file::is_in_memory(&file) {
             tracing::warn!(
                 path = %path.display(),
@@ -78,19 +91,28 @@ impl RegionOptions {
         Region::assemble(Some(path), file, layout, lease)
     }
 
-    /// Opens the region, or creates it if there is none. A region of another schema that nobody is
-    /// attached to is replaced.
+    /// Opens the region, or creates it if there is none. A region of another schema, or with fewer
+    /// slots than there are servers now, is replaced if nobody is attached to it.
     ///
     /// # Errors
     /// [`Error::SchemaMismatch`] where another schema is in use, and those of
     /// [`create`](Self::create) and [`Region::open`].
     pub fn open_or_create(&self, path: impl AsRef<Path>, schema: &Schema) -> Result<Region> {
         let path = path.as_ref();
+        let deadline = Instant::now() + PATIENCE;
         for _ in 0..OPEN_TRIES {
             match self.open(path) {
                 Ok(region) => match schema.difference(region.schema()) {
-                    None => return Ok(region),
-                    Some(difference) => self.replace(region, difference)?,
+                    None if region.slot_count() >= self.needed_slots() => {
+                        region.set_server_count(self.servers);
+                        return Ok(region);
+                    }
+                    None => {
+                        let (found, needed) = (region.slot_count(), self.needed_slots());
+                        let difference = format!("expected {needed} slots or more, found {found}");
+                        self.replace(region, difference, deadline)?;
+                    }
+                    Some(difference) => self.replace(region, difference, deadline)?,
                 },
                 Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => {
                     match self.create(path, schema) {
@@ -133,7 +155,7 @@ impl RegionOptions {
             // A sparse copy of a region has holes that a full file system cannot fill later.
             file::reserve(path, &file, layout.file_size)?;
             let region = Region::assemble(Some(path), file, layout, lease)?;
-            region.adopt_boot();
+            region.adopt_boot()?;
             return Ok(region);
         }
         Err(Error::Removed { path: path.into() })
@@ -154,19 +176,34 @@ impl RegionOptions {
         make().unwrap_or_else(|error| panic!("no memory for private stats: {error}"))
     }
 
-    fn replace(&self, old: Region, difference: String) -> Result<()> {
+    /// Removes a region of another schema, or returns for another try after a while: those who
+    /// are attached to it may be servers of the new schema that are here for the same.
+    fn replace(&self, old: Region, difference: String, deadline: Instant) -> Result<()> {
         let path = old.path().to_path_buf();
         match old.remove() {
             Ok(()) => {
                 tracing::info!(
                     path = %path.display(), %difference,
-                    "replaced a region of another schema that nobody was attached to"
+                    "replaced a region that did not fit and that nobody was attached to"
                 );
                 Ok(())
             }
+            Err(Error::Held { .. }) if Instant::now() < deadline => {
+                // Detached by now. Each for a time of its own, so that one of them finds itself
+                // alone.
+                let mine = clock::monotonic_ns() ^ u64::from(std::process::id());
+                std::thread::sleep(Duration::from_micros(500 + mine % 16_384));
+                Ok(())
+            }
             Err(Error::Held { .. }) => Err(Error::SchemaMismatch { path, difference }),
+            Err(Error::Removed { .. }) => Ok(()), // By another of them.
             Err(error) => Err(error),
         }
+    }
+
+    /// With fewer slots than this, a region is not worth keeping.
+    fn needed_slots(&self) -> u32 {
+        self.slots.map_or(self.servers, |slots| slots.min(self.servers))
     }
 
     fn layout(&self, schema: &Schema) -> Result<Layout> {
@@ -193,7 +230,7 @@ impl RegionOptions {
                 .ok_or(Error::Environment {
                     variable: "SHMSTATS_MODE",
                     expected: "octal permission bits that let the owner read and write, like 0640",
-                    found: text,
+                    found: format!("{text:?}"),
                 })?,
             (None, Err(_)) => 0o600,
         };
@@ -204,7 +241,7 @@ impl RegionOptions {
                 let gid = text.parse().ok().or_else(named).ok_or(Error::Environment {
                     variable: "SHMSTATS_GROUP",
                     expected: "the name or number of a group",
-                    found: text.clone(),
+                    found: format!("{text:?}"),
                 })?;
                 Some(gid)
             }
@@ -296,19 +333,31 @@ impl Region {
     }
 
     /// Gauges and times of an earlier boot mean nothing in this one: the first to write to the
-    /// region hides them, by raising the reset number as a reset does. Two that come at once both
-    /// do, which hides nothing more.
-    fn adopt_boot(&self) {
+    /// region hides them, by raising the reset number as a reset does.
+    ///
+    /// Under a lock of its own, once only: a number raised again later would hide what an early
+    /// server has set since. Who dies half way leaves the old boot id, and the next one raises the
+    /// number once more, under which nobody has set anything.
+    fn adopt_boot(&self) -> Result<()> {
         let boot = boot_word();
         let block = self.view().region_block();
-        if block[RegionBlock::BOOT_ID].load(Ordering::Acquire) == boot {
-            return;
+        let is_of_this_boot = || block[RegionBlock::BOOT_ID].load(Ordering::Acquire) == boot;
+        if is_of_this_boot() {
+            return Ok(());
         }
-        block[RegionBlock::RESET_NUMBER].fetch_add(1, Ordering::Relaxed);
-        block[RegionBlock::RESET_AT].store(clock::monotonic_ns(), Ordering::Relaxed);
-        self.view().primary_block()[PrimaryBlock::DRAINED_AT].store(0, Ordering::Relaxed);
-        // Release: who sees the new boot sees the new reset number.
-        block[RegionBlock::BOOT_ID].store(boot, Ordering::Release);
+        let adopt = || {
+            if is_of_this_boot() {
+                return;
+            }
+            // Relaxed: the last store publishes them all.
+            block[RegionBlock::RESET_NUMBER].fetch_add(1, Ordering::Relaxed);
+            block[RegionBlock::RESET_AT].store(clock::monotonic_ns(), Ordering::Relaxed);
+            self.view().primary_block()[PrimaryBlock::DRAINED_AT].store(0, Ordering::Relaxed);
+            // Release: who sees the new boot sees the new reset number.
+            block[RegionBlock::BOOT_ID].store(boot, Ordering::Release);
+        };
+        let locked = self.lease().while_alone_in_boot(adopt);
+        locked.map_err(|e| refused(e, self.path(), "the first use after a boot"))
     }
 
     /// What is measured.
@@ -332,7 +381,14 @@ impl Region {
     /// How many servers were configured.
     #[must_use]
     pub fn server_count(&self) -> u32 {
-        self.0.view.layout.server_count
+        self.0.view.server_count()
+    }
+
+    /// A restart with another number of servers goes on with the same region.
+    fn set_server_count(&self, servers: u32) {
+        let word = &self.view().region_block()[RegionBlock::SERVER_COUNT];
+        // Relaxed: a number for people.
+        word.store(u64::from(servers), Ordering::Relaxed);
     }
 
     /// How many slots there are.
@@ -353,8 +409,14 @@ impl Region {
     /// [`Error::Held`] while any other `Region`, server or handle, of this process or another, is
     /// attached; [`Error::Removed`] if the path names something else by now.
     pub fn remove(self) -> Result<()> {
+        self.remove_with(no_hook)
+    }
+
+    pub(crate) fn remove_with(self, hook: impl Fn(&'static str)) -> Result<()> {
         let Some(path) = &self.0.path else { return Ok(()) };
+        hook("remove: before lease");
         let alone = self.0.lease.attach_alone().map_err(|e| refused(e, path, "the region"))?;
+        hook("remove: after lease");
         if !alone || Arc::strong_count(&self.0) > 1 {
             let _ = self.0.lease.attach_shared();
             let by_this_process = alone;
@@ -365,7 +427,9 @@ impl Region {
         if !file::is_at(&self.0.file, path) {
             return Err(Error::Removed { path: path.clone() });
         }
-        std::fs::remove_file(path).map_err(|e| Error::io("remove", path, e))
+        std::fs::remove_file(path).map_err(|e| Error::io("remove", path, e))?;
+        hook("remove: after unlinking");
+        Ok(())
     }
 
     /// In a forked child, the same region with an attach lease of the child's own, so that it is
@@ -402,81 +466,4 @@ impl Region {
 /// The first half of the boot id, as the region block keeps it; never 0.
 pub(crate) fn boot_word() -> u64 {
     layout::boot_word(clock::boot_id())
-}
-
-/// A mapping and its layout: where each word is.
-#[derive(Clone, Debug)]
-pub(crate) struct View {
-    pub(crate) mapping: Arc<Mapping>,
-    pub(crate) layout: Arc<Layout>,
-}
-
-impl View {
-    pub(crate) fn region_block(&self) -> &[AtomicU64] {
-        self.mapping.words(self.layout.region_block / 8, BLOCK_WORDS)
-    }
-
-    pub(crate) fn primary_block(&self) -> &[AtomicU64] {
-        self.mapping.words(self.layout.primary_block / 8, BLOCK_WORDS)
-    }
-
-    pub(crate) fn reset_number(&self) -> &AtomicU64 {
-        &self.region_block()[RegionBlock::RESET_NUMBER]
-    }
-
-    /// Index in the mapping of a word of a slot.
-    fn slot_word(&self, slot: usize, word: usize) -> usize {
-        debug_assert!(slot < self.layout.slot_count as usize);
-        self.layout.slots_offset / 8 + slot * self.layout.stride + word
-    }
-
-    pub(crate) fn owner(&self, slot: usize) -> &[AtomicU64] {
-        self.mapping.words(self.slot_word(slot, 0), BLOCK_WORDS)
-    }
-
-    pub(crate) fn generation(&self, slot: usize) -> &AtomicU64 {
-        &self.owner(slot)[OwnerBlock::GENERATION]
-    }
-
-    fn span(&self, slot: usize, span: crate::layout::Span) -> &[AtomicU64] {
-        self.mapping.words(self.slot_word(slot, span.start), span.len)
-    }
-
-    #[inline]
-    pub(crate) fn books(&self, slot: usize) -> Books<'_> {
-        let layout = &*self.layout;
-        let accounts = self.span(slot, layout.accounts);
-        let (sequence, accounts) = accounts.split_first().expect("accounts begin with a sequence");
-        let (accounts, watermarks) = accounts.split_at(2 * layout.drained.len);
-        Books {
-            sequence,
-            pending: self.span(slot, layout.drained),
-            accounts,
-            single: self.span(slot, layout.single),
-            watermarks,
-        }
-    }
-
-    /// A lone gauge's value word and mark.
-    pub(crate) fn gauge(&self, slot: usize, n: usize) -> (&AtomicU64, &AtomicU64) {
-        let words = self.span(slot, self.layout.gauges);
-        (&words[2 * n], &words[2 * n + 1])
-    }
-
-    pub(crate) fn snapshot(&self, slot: usize, n: usize) -> &[AtomicU64] {
-        self.span(slot, self.layout.snapshots[n])
-    }
-
-    pub(crate) fn word_at(&self, slot: usize, byte_offset: usize) -> Word {
-        Word::new(&self.mapping, self.slot_word(slot, byte_offset / 8))
-    }
-
-    pub(crate) fn snapshot_words(&self, slot: usize, n: usize) -> Words {
-        let span = self.layout.snapshots[n];
-        Words::new(&self.mapping, self.slot_word(slot, span.start), span.len)
-    }
-
-    pub(crate) fn reset_word(&self) -> Word {
-        Word::new(&self.mapping, self.layout.region_block / 8 + RegionBlock::RESET_NUMBER)
-    }
 }

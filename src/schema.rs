@@ -137,11 +137,23 @@ pub struct Record {
 }
 
 impl Record {
+    /// The name as exporters write it, without namespace and ending: the unit is put behind it,
+    /// unless it is there.
+    #[must_use]
+    pub fn exported_name(&self) -> String {
+        with_unit(&self.name, &self.unit)
+    }
+
     /// The labels as they are written in text, `{key="value"}`, or nothing.
     #[must_use]
     pub fn labels_text(&self) -> String {
         labels_text(&self.labels)
     }
+}
+
+pub(crate) fn with_unit(name: &str, unit: &str) -> String {
+    let has_unit = unit.is_empty() || name.ends_with(&format!("_{unit}"));
+    if has_unit { name.into() } else { format!("{name}_{unit}") }
 }
 
 /// Labels as `{key="value",…}` with quotes, backslashes and newlines escaped; nothing for none.
@@ -207,6 +219,7 @@ impl Schema {
             names::labels(&snapshot.name, &snapshot.labels)?;
             let what = format!("number of gauges in snapshot {}", snapshot.name);
             limit(&what, snapshot.records.len(), 1, MAX_FIELDS)?;
+            check_fields(snapshot, &records)?;
         }
         check_families(&records)?;
         check_snapshots(&snapshots)?;
@@ -318,7 +331,16 @@ fn check_record(record: &Record) -> Result<()> {
 fn check_families(records: &[Record]) -> Result<()> {
     let mut first_of = std::collections::HashMap::new();
     let mut seen = std::collections::HashSet::new();
+    let mut exported = std::collections::HashMap::new();
     for record in records {
+        let other = exported.entry(record.exported_name()).or_insert(&record.name);
+        if *other != &record.name {
+            return Err(Error::InvalidSchema {
+                what: format!("record {}", record.name),
+                expected: format!("a name that with its unit is not that of {other}"),
+                found: record.exported_name(),
+            });
+        }
         let first: &Record = first_of.entry(record.name.as_str()).or_insert(record);
         let shape = |r: &Record| (r.kind, r.unit.clone(), r.rollup, r.scope, r.lifetime);
         if shape(first) != shape(record) {
@@ -339,6 +361,20 @@ fn check_families(records: &[Record]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// A snapshot's gauges are asked for by name alone.
+fn check_fields(snapshot: &SnapshotShape, records: &[Record]) -> Result<()> {
+    let mut seen = std::collections::HashSet::new();
+    let mut names = records[snapshot.records.clone()].iter().map(|record| &record.name);
+    match names.find(|name| !seen.insert(name.as_str())) {
+        Some(twice) => Err(Error::InvalidSchema {
+            what: format!("snapshot {}", snapshot.name),
+            expected: "gauges of different names".into(),
+            found: twice.clone(),
+        }),
+        None => Ok(()),
+    }
 }
 
 /// A snapshot is asked for by name and labels, so a second one of the same could not be reached.

@@ -68,7 +68,7 @@ impl Wanted {
             parsed.map_err(|_| Error::Environment {
                 variable: env::SERVER_INDEX,
                 expected,
-                found: text,
+                found: format!("{text:?}"),
             })
         });
         Ok(Wanted { path: path.into(), index: index.transpose()? })
@@ -95,7 +95,7 @@ impl Region {
     /// [`Error::Held`] by another process or this one, [`Error::NoSuchSlot`],
     /// [`Error::Removed`] if the file has lost its name.
     pub fn claim(&self, index: u32) -> Result<Server> {
-        self.claim_slot(index, Some(index), PATIENCE)
+        self.claim_slot(index, Some(index), PATIENCE, no_hook)
     }
 
     /// Claims any free slot: first those beyond the configured servers' own.
@@ -115,7 +115,7 @@ impl Region {
         if index >= self.slot_count() {
             return self.claim_free(Some(index));
         }
-        match self.claim_slot(index, Some(index), PATIENCE) {
+        match self.claim_slot(index, Some(index), PATIENCE, no_hook) {
             Err(Error::Held { .. }) => self.claim_free(Some(index)),
             claimed => claimed,
         }
@@ -124,7 +124,7 @@ impl Region {
     fn claim_free(&self, server_index: Option<u32>) -> Result<Server> {
         let (servers, slots) = (self.server_count().min(self.slot_count()), self.slot_count());
         for index in (servers..slots).chain(0..servers) {
-            match self.claim_slot(index, server_index, Duration::ZERO) {
+            match self.claim_slot(index, server_index, Duration::ZERO, no_hook) {
                 Err(Error::Held { .. }) => {}
                 claimed => return claimed,
             }
@@ -133,11 +133,12 @@ impl Region {
         Err(Error::NoFreeSlot { path: self.path().into(), slots })
     }
 
-    fn claim_slot(
+    pub(crate) fn claim_slot(
         &self,
         index: u32,
         server_index: Option<u32>,
         patience: Duration,
+        hook: impl Fn(&'static str),
     ) -> Result<Server> {
         let path = self.path();
         if index >= self.slot_count() {
@@ -145,6 +146,7 @@ impl Region {
         }
         let region = self.of_this_process()?;
         let what = format!("slot {index}");
+        hook("claim: before lease");
         let lease = Lease::take(region.file(), Seat::Slot(index), patience)
             .map_err(|refusal| self.refused_slot(refused(refusal, path, &what), index))?;
         // Both leases are held: nobody can remove the file from here on.
@@ -154,14 +156,14 @@ impl Region {
         let records = region.schema().records().len();
         let taken = (0..records).map(|_| AtomicBool::new(false)).collect();
         let slot = Slot { index, server_index, region, wanted: None, taken, lease };
-        slot.take_possession(no_hook);
+        slot.take_possession(hook);
         Ok(Server(Arc::new(slot)))
     }
 
     /// Adds the pid that the owner wrote, for people.
     fn refused_slot(&self, mut error: Error, index: u32) -> Error {
         if let Error::Held { pid, .. } = &mut error {
-            let owner = self.view().owner(index as usize);
+            let owner = self.view().slot(index as usize).owner();
             *pid = Some(owner[OwnerBlock::PID].load(Ordering::Relaxed));
         }
         error
@@ -181,7 +183,7 @@ impl Slot {
     /// The claim protocol: see `protocol::claim`.
     pub(crate) fn take_possession(&self, hook: impl Fn(&'static str)) {
         let view = self.region.view();
-        let owner = view.owner(self.place());
+        let owner = view.slot(self.place()).owner();
         hook("claim: before generation");
         let odd = claim::begin(&owner[OwnerBlock::GENERATION]);
         hook("claim: after generation");
@@ -210,14 +212,14 @@ impl Slot {
         let schema = self.region.schema();
         for (record, place) in schema.records().iter().zip(&view.layout.places) {
             if let (Place::Gauge(n), Lifetime::Owner) = (*place, record.lifetime) {
-                let (value, mark) = view.gauge(self.place(), n);
+                let (value, mark) = view.slot(self.place()).gauge(n);
                 gauges::clear(value, mark);
                 hook("claim: after gauge");
             }
         }
         for (n, shape) in schema.snapshots().iter().enumerate() {
             if (shape.scope, shape.lifetime) == (Scope::Server, Lifetime::Owner) {
-                snapshots::clear(view.snapshot(self.place(), n), hook);
+                snapshots::clear(view.slot(self.place()).snapshot(n), hook);
                 hook("claim: after snapshot");
             }
         }
@@ -262,7 +264,7 @@ impl Drop for Slot {
     fn drop(&mut self) {
         // A forked child drops its copy of the parent's claim: the parent still owns the slot.
         if self.lease.is_mine() {
-            let owner = self.region.view().owner(self.place());
+            let owner = self.region.view().slot(self.place()).owner();
             // Release: what this server wrote comes before.
             owner[OwnerBlock::STATE].store(STATE_RELEASED, Ordering::Release);
         }
@@ -360,7 +362,7 @@ impl Server {
     /// ever taken away from a server that is silent.
     pub fn heartbeat(&self) {
         if self.is_mine() {
-            let owner = self.region().view().owner(self.0.place());
+            let owner = self.region().view().slot(self.0.place()).owner();
             // Relaxed: a time for people.
             owner[OwnerBlock::HEARTBEAT_AT].store(clock::monotonic_ns(), Ordering::Relaxed);
         }

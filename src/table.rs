@@ -48,6 +48,12 @@ impl CounterTable {
         (&mut self.drained[slot * d..][..d], &mut self.single[slot * s..][..s])
     }
 
+    /// The drained cells of all slots, a row each.
+    #[inline]
+    pub(crate) fn drained_mut(&mut self) -> &mut [u64] {
+        &mut self.drained
+    }
+
     pub(crate) fn copy_row(&mut self, from: &CounterTable, slot: usize) {
         let (d, s) = (self.layout.drained.len, self.layout.single.len);
         self.drained[slot * d..][..d].copy_from_slice(&from.drained[slot * d..][..d]);
@@ -163,6 +169,7 @@ impl GaugeTable {
         self.words.fill(None);
         self.stamps.fill(None);
         self.newest.fill(None);
+        self.heard.fill(0);
     }
 
     /// How long ago a slot's server last published or ticked.

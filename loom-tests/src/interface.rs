@@ -45,7 +45,7 @@ macro_rules! protocol_impl {
             protocol::ledger::Books {
                 sequence: &slot.sequence,
                 pending: &slot.pending,
-                accounts: &slot.accounts,
+                accounts: slot.accounts.as_chunks().0,
                 single: &slot.single,
                 watermarks: &slot.watermarks,
             }
@@ -64,13 +64,18 @@ macro_rules! protocol_impl {
                 single: &mut [u64],
                 hook: impl Fn(&'static str),
             ) {
-                protocol::ledger::drain(books(slot), out, single, hook);
+                out.fill(0);
+                if !protocol::ledger::is_idle(&slot.pending) {
+                    let slots = [(0, books(slot))];
+                    protocol::ledger::drain(&slots, |cell, n| out[cell] = n, hook);
+                }
+                protocol::ledger::advance_watermarks(books(slot), single);
             }
             fn take_over(slot: &Slot, hook: impl Fn(&'static str)) -> bool {
                 protocol::ledger::take_over(books(slot), hook)
             }
             fn open(slot: &Slot) -> u64 {
-                protocol::ledger::open(books(slot))
+                protocol::ledger::open(&slot.sequence)
             }
             fn collect(
                 slot: &Slot,
@@ -79,13 +84,14 @@ macro_rules! protocol_impl {
                 out: &mut [u64],
                 one: &mut [u64],
             ) -> bool {
-                protocol::ledger::collect(books(slot), seq, gone, out, None, one)
+                let pending = &mut vec![0; slot.pending.len()];
+                protocol::ledger::collect(books(slot), seq, gone, out, pending, one)
             }
             fn close() {
                 protocol::ledger::close();
             }
             fn unchanged(slot: &Slot, sequence: u64) -> bool {
-                protocol::ledger::unchanged(books(slot), sequence)
+                protocol::ledger::unchanged(&slot.sequence, sequence)
             }
             fn publish(w: &[AtomicU64], reset: u64, values: &[u64], hook: impl Fn(&'static str)) {
                 let present = (1 << values.len()) - 1;

@@ -55,6 +55,7 @@ impl Watch {
         }
         self.number += 1;
         interval.number = self.number;
+        interval.server_count = self.inspector.view.server_count();
         interval.elapsed = Duration::from_nanos(now.saturating_sub(self.at));
         interval.states = observation.states;
         interval.gauges = observation.gauges;
@@ -66,5 +67,50 @@ impl Watch {
     #[must_use]
     pub fn inspector(&self) -> &Inspector {
         &self.inspector
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::region::Region;
+    use crate::schema::{CounterDef, GaugeDef, Schema};
+    use crate::table::SlotState;
+
+    #[test]
+    fn a_count_is_in_one_interval_whenever_it_is_drained() {
+        let schema = Schema::builder("n")
+            .counter("a")
+            .counter(CounterDef::new("b").single_writer())
+            .gauge(GaugeDef::i64("g"))
+            .build()
+            .unwrap();
+        let region = Region::private(&schema, 2);
+        let server = region.claim(1).unwrap();
+        let (a, mut b) = (server.counter("a").unwrap(), server.single_writer("b").unwrap());
+        let mut primary = region.primary().unwrap();
+        a.add(100);
+        let mut watch = region.inspector().unwrap().watch();
+        let mut sums = (0, 0);
+        for n in 1..=10 {
+            a.add(n);
+            b.add(2);
+            if n % 3 == 0 {
+                drop(primary.drain());
+            }
+            let interval = watch.interval().unwrap();
+            assert_eq!((interval.delta("a"), interval.delta("b")), (n, 2));
+            assert_eq!(interval.delta_in(1, schema.find("a", &[]).unwrap()), n);
+            assert_eq!(interval.number(), n);
+            sums = (sums.0 + interval.delta("a"), sums.1 + interval.delta("b"));
+        }
+        assert_eq!(sums, (55, 20), "what was counted before the watch began is in none");
+        server.gauge::<i64>("g").unwrap().set(5);
+        let interval = watch.interval().unwrap();
+        assert!(interval.is_idle());
+        assert_eq!((interval.gauge("g"), interval.servers(SlotState::Alive)), (Some(5.0), 1));
+        // A primary that begins late drains all the same: nothing was taken.
+        drop((a, b, server));
+        assert_eq!(watch.interval().unwrap().servers(SlotState::Released), 1);
+        assert_eq!(primary.drain().delta("a"), 10, "since its last drain");
     }
 }

@@ -8,7 +8,7 @@ use bytemuck::{AnyBitPattern, pod_read_unaligned};
 use super::encode::{
     COUNTER_MODES, KIND_COUNTER, KIND_GAUGE, LIFETIMES, NO_SNAPSHOT, ROLLUPS, SCOPES, VALUE_TYPES,
 };
-use super::tables::{BLOCK_WORDS, Header, RecordEntry, SnapshotEntry, Text};
+use super::tables::{BLOCK_WORDS, Header, REGION_BLOCK_WORDS, RecordEntry, SnapshotEntry, Text};
 use super::{
     BYTE_ORDER_MARK, LINE, Layout, MAGIC, MAX_LABELS_SIZE, MAX_SLOTS, MAX_STRINGS, PAGE, Place,
     Span, VERSION,
@@ -91,9 +91,10 @@ fn check_head(header: &Header) -> Checked<()> {
     let snapshots = u64::from(header.snapshot_count) * u64::from(header.snapshot_size);
     let line = LINE as u64;
     let region_block = size_of::<Header>() as u64;
-    let records_at = region_block + 2 * line;
+    let primary_block = region_block + 8 * REGION_BLOCK_WORDS as u64;
+    let records_at = primary_block + line;
     equal("region_block", region_block, header.region_block)?;
-    equal("primary_block", region_block + line, header.primary_block)?;
+    equal("primary_block", primary_block, header.primary_block)?;
     equal("records_offset", records_at, header.records_offset)?;
     equal("snapshots_offset", records_at + records, header.snapshots_offset)?;
     equal("strings_offset", records_at + records + snapshots, header.strings_offset)?;
@@ -122,9 +123,14 @@ fn check_slot(header: &Header) -> Checked<()> {
     let stride = header.slot_stride;
     let fits = stride.is_multiple_of(LINE as u64) && stride >= next && stride <= 1 << 32;
     check(fits, "slot_stride", format!("a multiple of {LINE}, at least {next}"), stride)?;
+    // What a later build may put behind the slots is left alone, up to where the leases lie.
     let size = header.slots_offset + u64::from(header.slot_count) * stride;
-    equal("file_size", size, header.file_size)
+    let fits = (size..=MAX_FILE).contains(&header.file_size);
+    check(fits, "file_size", format!("{size} to {MAX_FILE}"), header.file_size)
 }
+
+/// Leases are locks on bytes from here on; nothing else is.
+const MAX_FILE: u64 = 1 << 40;
 
 /// The strings of a head, and how to read one.
 struct Strings<'a>(&'a [u8]);
@@ -209,6 +215,9 @@ impl Layout {
         let snapshots: Vec<SnapshotEntry> =
             entries(head, header.snapshots_offset, header.snapshot_count);
 
+        for (i, entry) in records.iter().enumerate() {
+            check(entry.kind != 0, &format!("records[{i}].kind"), "at least 1", 0)?;
+        }
         // Kinds that a later build appends are stepped over, so positions shift.
         let known: Vec<usize> = (0..records.len())
             .filter(|i| [KIND_COUNTER, KIND_GAUGE].contains(&records[*i].kind))
@@ -249,16 +258,26 @@ impl Layout {
             file_size: header.file_size as usize,
             drained_records: Vec::new(),
             single_records: Vec::new(),
+            gauge_records: Vec::new(),
             schema,
         };
         layout.check_overlap()?;
         layout.place_records(&known, &records)?;
-        layout.index_counters();
+        layout.index_records();
         Ok(layout)
     }
 
     /// Finds each record's place from its cell's offset, and checks that no two share one.
     fn place_records(&mut self, known: &[usize], entries: &[RecordEntry]) -> Checked<()> {
+        // Every counter cell belongs to a record, so that totals can be listed by cell.
+        for (field, span, mode) in [
+            ("drained_count", self.drained, CounterMode::Drained),
+            ("single_count", self.single, CounterMode::SingleWriter),
+        ] {
+            let records = self.schema.records().iter();
+            let count = records.filter(|r| r.kind == Kind::Counter(mode)).count();
+            equal(field, count, span.len)?;
+        }
         let mut taken = HashSet::new();
         for (n, &i) in known.iter().enumerate() {
             let entry = &entries[i];
@@ -293,15 +312,6 @@ impl Layout {
             let account = format!("records[{i}].account");
             equal(&account, self.account_offset(id) as u32, entry.account)?;
             check(taken.insert(entry.cell), &field, "a cell of its own", entry.cell)?;
-        }
-        // Every counter cell belongs to a record, so that totals can be listed by cell.
-        for (field, span, mode) in [
-            ("drained_count", self.drained, CounterMode::Drained),
-            ("single_count", self.single, CounterMode::SingleWriter),
-        ] {
-            let records = self.schema.records().iter();
-            let count = records.filter(|r| r.kind == Kind::Counter(mode)).count();
-            equal(field, count, span.len)?;
         }
         Ok(())
     }

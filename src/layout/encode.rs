@@ -1,5 +1,7 @@
 //! The head of a new file: everything before the slots.
 
+use std::collections::HashMap;
+
 use bytemuck::Zeroable;
 use bytemuck::bytes_of;
 
@@ -47,14 +49,21 @@ pub(super) fn tables_size(schema: &Schema) -> usize {
         + schema.snapshots().len() * size_of::<SnapshotEntry>()
 }
 
-/// Bytes of all strings.
+/// Bytes of all strings, each of which is stored once.
 pub(super) fn strings_size(schema: &Schema) -> usize {
-    let records = schema
-        .records()
-        .iter()
-        .map(|r| r.name.len() + r.unit.len() + r.help.len() + labels_bytes(&r.labels).len());
-    let snapshots = schema.snapshots().iter().map(|s| s.name.len() + labels_bytes(&s.labels).len());
-    schema.namespace().len() + records.sum::<usize>() + snapshots.sum::<usize>()
+    let mut strings = Strings::default();
+    strings.add(schema.namespace().as_bytes());
+    for record in schema.records() {
+        for text in [&record.name, &record.unit, &record.help] {
+            strings.add(text.as_bytes());
+        }
+        strings.add(&labels_bytes(&record.labels));
+    }
+    for snapshot in schema.snapshots() {
+        strings.add(snapshot.name.as_bytes());
+        strings.add(&labels_bytes(&snapshot.labels));
+    }
+    strings.bytes.len()
 }
 
 /// Labels as the file holds them: for each, the length of the key, the key, the length of the
@@ -69,13 +78,22 @@ fn labels_bytes(labels: &[(String, String)]) -> Vec<u8> {
     bytes
 }
 
-struct Strings(Vec<u8>);
+/// Each string once: names, units and help texts are the same throughout a family.
+#[derive(Default)]
+struct Strings {
+    bytes: Vec<u8>,
+    known: HashMap<Vec<u8>, Text>,
+}
 
 impl Strings {
     fn add(&mut self, bytes: &[u8]) -> Text {
-        let offset = self.0.len() as u32;
-        self.0.extend(bytes);
-        Text { offset, len: bytes.len() as u32 }
+        if let Some(known) = self.known.get(bytes) {
+            return *known;
+        }
+        let text = Text { offset: self.bytes.len() as u32, len: bytes.len() as u32 };
+        self.bytes.extend(bytes);
+        self.known.insert(bytes.into(), text);
+        text
     }
 }
 
@@ -83,7 +101,7 @@ impl Layout {
     /// The bytes from the start of the file to slot 0.
     pub(crate) fn encode(&self, birth: Birth) -> Vec<u8> {
         let schema = &self.schema;
-        let mut strings = Strings(Vec::new());
+        let mut strings = Strings::default();
         let namespace = strings.add(schema.namespace().as_bytes());
         let mut tables = Vec::new();
         for i in 0..schema.records().len() {
@@ -94,7 +112,7 @@ impl Layout {
         }
         let records_offset = self.primary_block + LINE;
         let strings_offset = records_offset + tables.len();
-        tables.extend(&strings.0);
+        tables.extend(&strings.bytes);
 
         let (publications_offset, publications_size) = self.publications();
         let mut header = Header {
@@ -116,7 +134,7 @@ impl Layout {
             record_count: schema.records().len() as u32,
             snapshot_size: size_of::<SnapshotEntry>() as u32,
             snapshot_count: schema.snapshots().len() as u32,
-            strings_size: strings.0.len() as u32,
+            strings_size: strings.bytes.len() as u32,
             slot_count: self.slot_count,
             server_count: self.server_count,
             drained_offset: 8 * self.drained.start as u32,
@@ -145,6 +163,7 @@ impl Layout {
         for (word, value) in [
             (RegionBlock::RESET_AT, birth.monotonic),
             (RegionBlock::BOOT_ID, boot_word(birth.boot_id)),
+            (RegionBlock::SERVER_COUNT, u64::from(self.server_count)),
         ] {
             let at = self.region_block + 8 * word;
             head[at..at + 8].copy_from_slice(&value.to_ne_bytes());

@@ -127,14 +127,16 @@ table! {
 }
 
 block! {
-    /// Words of the region block: written rarely, by anyone.
+    /// Words of the region block. Every publication reads the reset number, so the first line is
+    /// written rarely; what may be counted often stands on the second.
     RegionBlock {
         RESET_NUMBER = 0,
         RESET_AT = 1,
-        REFUSED_SERVERS = 2,
-        INTERRUPTED_DRAINS = 3,
-        SKIPPED_WRITES = 4,
-        BOOT_ID = 5,
+        BOOT_ID = 2,
+        SERVER_COUNT = 3,
+        REFUSED_SERVERS = 16,
+        INTERRUPTED_DRAINS = 17,
+        SKIPPED_WRITES = 18,
     }
 }
 
@@ -164,8 +166,10 @@ block! {
     }
 }
 
-/// Words in a block.
+/// Words in a block: one line.
 pub(crate) const BLOCK_WORDS: usize = 16;
+/// Words in the region block: two lines.
+pub(crate) const REGION_BLOCK_WORDS: usize = 32;
 
 const _: () = assert!(size_of::<Header>() == 256);
 const _: () = assert!(size_of::<RecordEntry>() == 96);

@@ -15,17 +15,25 @@ const RECENT_REQUESTS: u64 = 1000;
 /// In this order: prompt throughput (computed tokens), generation throughput, running, waiting,
 /// preemptions if there were any, cache usage, prefix cache hit rate, corrupted requests if there
 /// were any, external prefix and multi-modal cache hit rates once such a cache was asked. Hit rates
-/// look back on the last 1000 requests of all servers, in steps of whole intervals.
+/// look back on the last 1000 requests of all servers, in steps of whole intervals; a primary that
+/// took over leaves the prefix cache's out until it has seen a lookup.
 #[derive(Clone, Debug)]
 pub struct LlmLine {
     device: String,
     /// In the order of [`CACHES`].
     caches: [Window; 3],
+    /// Whether this line has seen the region's intervals from the first one on; nothing before the
+    /// first.
+    complete: Option<bool>,
 }
 
 impl Default for LlmLine {
     fn default() -> Self {
-        LlmLine { device: "GPU".into(), caches: [(); 3].map(|()| Window::new(RECENT_REQUESTS)) }
+        LlmLine {
+            device: "GPU".into(),
+            caches: [(); 3].map(|()| Window::new(RECENT_REQUESTS)),
+            complete: None,
+        }
     }
 }
 
@@ -41,6 +49,7 @@ struct Numbers {
     corrupted: u64,
     /// Percent, by cache; nothing for one that was never asked.
     hit_rates: [Option<f64>; 3],
+    complete: bool,
 }
 
 impl LlmLine {
@@ -51,6 +60,7 @@ impl LlmLine {
     }
 
     fn numbers(&mut self, interval: &Interval) -> Numbers {
+        let complete = *self.complete.get_or_insert(interval.number() <= 1);
         let schema = interval.schema();
         for (window, cache) in self.caches.iter_mut().zip(CACHES) {
             let delta =
@@ -73,6 +83,7 @@ impl LlmLine {
             cpu_cache_usage: interval.gauge(CPU_CACHE_USAGE).map(|usage| 100.0 * usage),
             corrupted: interval.delta(CORRUPTED_REQUESTS),
             hit_rates: [0, 1, 2].map(|i| percent(&self.caches[i])),
+            complete,
         }
     }
 
@@ -90,7 +101,9 @@ impl LlmLine {
             (n.preemptions > 0).then(|| format!("Preemptions: {}", n.preemptions)),
             Some(format!("{} KV cache usage: {:.1}%", self.device, n.kv_cache_usage)),
             n.cpu_cache_usage.map(|usage| format!("CPU cache usage: {usage:.1}%")),
-            Some(format!("Prefix cache hit rate: {:.1}%", prefix.unwrap_or(0.0))),
+            // A primary that took over does not know the lookups before its time: no rate is
+            // better than a wrong one.
+            prefix.or(n.complete.then_some(0.0)).map(|r| format!("Prefix cache hit rate: {r:.1}%")),
             (n.corrupted > 0).then(|| format!("Corrupted: {} reqs", n.corrupted)),
             external.map(|rate| format!("External prefix cache hit rate: {rate:.1}%")),
             mm.map(|rate| format!("MM cache hit rate: {rate:.1}%")),

@@ -46,17 +46,19 @@ impl Forwarder {
             let id = RecordId(i);
             let delta = self.drained.delta_of(id);
             match *place {
-                Place::Drained(n) if delta > 0 => counter::add(&to.books(slot).pending[n], delta),
+                Place::Drained(n) if delta > 0 => {
+                    counter::add(&to.slot(slot).books().pending[n], delta)
+                }
                 // The slot was claimed for this alone: nobody else writes its cells.
                 Place::Single(n) if delta > 0 => {
-                    counter::add_single_writer(&to.books(slot).single[n], delta);
+                    counter::add_single_writer(&to.slot(slot).books().single[n], delta);
                 }
                 Place::Gauge(n) => {
-                    let (value, mark) = from.gauge(0, n);
+                    let (value, mark) = from.slot(0).gauge(n);
                     // Relaxed: of this process's own region.
                     let reset = from_reset.load(Ordering::Relaxed);
                     if let Some(bits) = gauge::read(value, mark, reset) {
-                        let (value, mark) = to.gauge(slot, n);
+                        let (value, mark) = to.slot(slot).gauge(n);
                         gauge::set(value, mark, to_reset, bits);
                     }
                 }
@@ -66,13 +68,15 @@ impl Forwarder {
         for (n, shape) in from.layout.schema.snapshots().iter().enumerate() {
             let mut values = [0; MAX_FIELDS];
             let values = &mut values[..shape.records.len()];
-            let Some(mut stamp) = snapshot::read(from.snapshot(0, n), values) else { continue };
+            let Some(mut stamp) = snapshot::read(from.slot(0).snapshot(n), values) else {
+                continue;
+            };
             if stamp.sequence == self.sequences[n] {
                 continue;
             }
             self.sequences[n] = stamp.sequence;
             stamp.reset = to_reset.load(Ordering::Relaxed);
-            snapshot::publish(to.snapshot(slot, n), stamp, values, no_hook);
+            snapshot::publish(to.slot(slot).snapshot(n), stamp, values, no_hook);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use crate::schema::with_unit;
 use crate::value::Value;
 
 /// Label keys and values.
@@ -95,6 +96,10 @@ impl Families {
         self.skipped.len() as u64
     }
 
+    pub(super) fn samples(&self) -> usize {
+        self.samples.len()
+    }
+
     /// Adds a gauge of the exposition itself.
     pub(super) fn gauge(&mut self, name: &str, help: &str, value: u64) {
         let head = Family::new(FamilyKind::Gauge, name, "", help);
@@ -113,10 +118,8 @@ impl Families {
 impl Family {
     /// An empty one; the unit is put behind the name unless it is there.
     pub(super) fn new(kind: FamilyKind, name: &str, unit: &str, help: &str) -> Self {
-        let with_unit = format!("{name}_{unit}");
-        let has_unit = unit.is_empty() || name.ends_with(&format!("_{unit}"));
         Family {
-            name: if has_unit { name.into() } else { with_unit },
+            name: with_unit(name, unit),
             unit: unit.into(),
             // The formats' linters want one, and an empty one tells nobody anything.
             help: if help.is_empty() { "Not described by its schema".into() } else { help.into() },

@@ -18,8 +18,8 @@ pub(crate) struct Books<'a> {
     pub(crate) sequence: &'a AtomicU64,
     /// The drained cells, in declared order.
     pub(crate) pending: &'a [AtomicU64],
-    /// For each drained cell its ledger, then its intent: `2 × pending.len()` words.
-    pub(crate) accounts: &'a [AtomicU64],
+    /// For each drained cell its ledger, then its intent.
+    pub(crate) accounts: &'a [[AtomicU64; 2]],
     /// The single-writer cells, in declared order.
     pub(crate) single: &'a [AtomicU64],
     /// For each single-writer cell, how much of it has been put into intervals.
@@ -28,74 +28,89 @@ pub(crate) struct Books<'a> {
 
 impl<'a> Books<'a> {
     fn ledger(&self, i: usize) -> &'a AtomicU64 {
-        &self.accounts[2 * i]
+        &self.accounts[i][0]
     }
 
     fn intent(&self, i: usize) -> &'a AtomicU64 {
-        &self.accounts[2 * i + 1]
+        &self.accounts[i][1]
     }
 }
 
-/// Reads and resets the counters of one slot. Only the holder of the primary lease calls this.
+/// Most slots that are drained under one fence: enough to make its cost small (it costs as much as
+/// two or three swaps), and few enough that a primary stopped half way keeps few totals unsettled.
+pub(crate) const BATCH: usize = 8;
+
+/// Whether nothing is pending in these cells. An idle slot is only looked at, and not drained: its
+/// lines stay in its server's cache.
+#[inline(always)]
+pub(crate) fn is_idle(pending: &[AtomicU64]) -> bool {
+    // Relaxed: a count that is missed here is found by the next drain. Every cell is looked at,
+    // since a branch for each costs more.
+    pending.iter().fold(0, |all, cell| all | cell.load(Ordering::Relaxed)) == 0
+}
+
+/// Reads and resets the drained counters of some slots, at most [`BATCH`]. Only the holder of the
+/// primary lease calls this.
 ///
-/// `drained[i]` and `single[i]` are overwritten with what was counted since the last drain.
-/// Returns how many single-writer cells were found behind their watermark (their delta is 0).
-#[inline]
+/// `count(cell, n)` is told of every cell that was not empty: which it is in a table with a row
+/// for each slot. The number beside a slot is its row.
+#[inline(always)]
 pub(crate) fn drain(
-    books: Books<'_>,
-    drained: &mut [u64],
-    single: &mut [u64],
+    slots: &[(usize, Books<'_>)],
+    mut count: impl FnMut(usize, u64),
     hook: impl Fn(&'static str),
-) -> u64 {
-    drain_pending(books, drained, hook);
-    advance_watermarks(books, single)
-}
-
-#[inline]
-fn drain_pending(books: Books<'_>, drained: &mut [u64], hook: impl Fn(&'static str)) {
-    // An idle slot is only looked at: its lines stay in its server's cache. Relaxed: a count that
-    // is missed here is found by the next drain.
-    if books.pending.iter().all(|cell| cell.load(Ordering::Relaxed) == 0) {
-        drained.fill(0);
-        return;
+) {
+    for (_, books) in slots {
+        // `| 1` and not `+ 1`: a primary that died here may have left it odd.
+        let odd = books.sequence.load(Ordering::Relaxed) | 1;
+        hook("drain: before sequence");
+        books.sequence.store(odd, Ordering::Relaxed);
     }
-    // `| 1` and not `+ 1`: a primary that died here may have left it odd.
-    let odd = books.sequence.load(Ordering::Relaxed) | 1;
-    hook("drain: before sequence");
-    books.sequence.store(odd, Ordering::Relaxed);
     // SeqCst: pairs with the reader's fence in `close` (P2). Of these two fences one comes first.
     // If the reader's, then the loads below see at least what the reader saw in `pending`, so the
-    // intent cannot fall behind a total already given out. If ours, the reader sees `odd`.
+    // intent cannot fall behind a total already given out. If ours, the reader sees `odd`. One
+    // fence does for all slots of the batch: each sequence is odd before it, and each cell is
+    // loaded after it.
     fence(Ordering::SeqCst);
     hook("drain: after sequence");
-    for i in (0..books.pending.len()).rev() {
-        let value = books.pending[i].load(Ordering::Relaxed);
-        if value == 0 {
-            drained[i] = 0;
-            continue;
+    for (row, books) in slots {
+        let first = row * books.pending.len();
+        for i in (0..books.pending.len()).rev() {
+            let value = books.pending[i].load(Ordering::Relaxed);
+            if value == 0 {
+                continue;
+            }
+            // Relaxed: only the primary writes accounts, and the lease orders one primary after
+            // the one before it.
+            let ledger = books.ledger(i).load(Ordering::Relaxed);
+            // Release: a reader that sees this intent and acquires it also sees the odd sequence
+            // (P3).
+            books.intent(i).store(ledger.wrapping_add(value), Ordering::Release);
+            hook("drain: after intent");
+            // AcqRel. Release: a reader that sees the emptied cell also sees the intent above
+            // (P4). Acquire: the reverse order of the loop keeps causes at or above their effects
+            // (P1).
+            let delta = books.pending[i].swap(0, Ordering::AcqRel);
+            hook("drain: after swap");
+            // Release: a reader that sees the new ledger also sees the emptied cell, and so never
+            // counts the delta twice (P5).
+            books.ledger(i).store(ledger.wrapping_add(delta), Ordering::Release);
+            hook("drain: after ledger");
+            count(first + i, delta);
         }
-        // Relaxed: only the primary writes accounts, and the lease orders one primary after the
-        // one before it.
-        let ledger = books.ledger(i).load(Ordering::Relaxed);
-        // Release: a reader that sees this intent and acquires it also sees the odd sequence (P3).
-        books.intent(i).store(ledger.wrapping_add(value), Ordering::Release);
-        hook("drain: after intent");
-        // AcqRel. Release: a reader that sees the emptied cell also sees the intent above (P4).
-        // Acquire: the reverse order of the loop keeps causes at or above their effects (P1).
-        let delta = books.pending[i].swap(0, Ordering::AcqRel);
-        hook("drain: after swap");
-        // Release: a reader that sees the new ledger also sees the emptied cell, and so never
-        // counts the delta twice (P5).
-        books.ledger(i).store(ledger.wrapping_add(delta), Ordering::Release);
-        hook("drain: after ledger");
-        drained[i] = delta;
+        // Relaxed: written above, by this thread. Release: whoever sees the even sequence sees the
+        // accounts it stands for (P6).
+        let odd = books.sequence.load(Ordering::Relaxed);
+        books.sequence.store(odd.wrapping_add(1), Ordering::Release);
     }
-    // Release: whoever sees the even sequence sees the accounts it stands for (P6).
-    books.sequence.store(odd.wrapping_add(1), Ordering::Release);
 }
 
+/// Reads the single-writer counters of one slot: `single[i]` is overwritten with what was counted
+/// since the last drain. Only the holder of the primary lease calls this.
+///
+/// Returns how many cells were found behind their watermark (their delta is 0).
 #[inline]
-fn advance_watermarks(books: Books<'_>, single: &mut [u64]) -> u64 {
+pub(crate) fn advance_watermarks(books: Books<'_>, single: &mut [u64]) -> u64 {
     let mut behind = 0;
     for i in (0..books.single.len()).rev() {
         // Acquire: causes before effects, as above (P1).
@@ -115,16 +130,16 @@ fn advance_watermarks(books: Books<'_>, single: &mut [u64]) -> u64 {
     behind
 }
 
-/// What [`drain`] would return, without changing anything. Only the primary calls this, so no
-/// drain is under way.
+/// What [`drain`] and [`advance_watermarks`] would tell, without changing anything. Only the primary
+/// calls this, so no drain is under way.
 pub(crate) fn peek(books: Books<'_>, drained: &mut [u64], single: &mut [u64]) {
-    for i in (0..books.pending.len()).rev() {
-        // Acquire, here and below: causes before effects (P1).
-        drained[i] = books.pending[i].load(Ordering::Acquire);
-    }
     for i in (0..books.single.len()).rev() {
+        // Acquire, here and below: causes before effects (P1).
         let value = books.single[i].load(Ordering::Acquire);
         single[i] = value.saturating_sub(books.watermarks[i].load(Ordering::Relaxed));
+    }
+    for i in (0..books.pending.len()).rev() {
+        drained[i] = books.pending[i].load(Ordering::Acquire);
     }
 }
 
@@ -178,8 +193,8 @@ pub(crate) fn take_over(books: Books<'_>, hook: impl Fn(&'static str)) -> bool {
 
 /// How a slot's sequence stood when a reading of it began.
 #[inline(always)]
-pub(crate) fn open(books: Books<'_>) -> u64 {
-    let sequence = books.sequence.load(Ordering::Relaxed);
+pub(crate) fn open(sequence: &AtomicU64) -> u64 {
+    let sequence = sequence.load(Ordering::Relaxed);
     // Acquire: pairs with the Release of the sequence (P6).
     fence(Ordering::Acquire);
     sequence
@@ -198,9 +213,13 @@ pub(crate) fn collect(
     sequence: u64,
     primary_is_gone: bool,
     drained: &mut [u64],
-    pending_out: Option<&mut [u64]>,
+    pending_out: &mut [u64],
     single: &mut [u64],
 ) -> bool {
+    // The lengths are those of one layout. Said here once, so that no loop checks them.
+    let n = books.pending.len();
+    let books = Books { accounts: &books.accounts[..n], ..books };
+    let (drained, pending_out) = (&mut drained[..n], &mut pending_out[..n]);
     // Reverse of declared order, with an acquire after each load: an effect is read before its
     // cause, so causes are never below effects (P1).
     for i in (0..books.single.len()).rev() {
@@ -209,15 +228,12 @@ pub(crate) fn collect(
     }
     let even = sequence & 1 == 0;
     let mut sure = true;
-    let mut pending_out = pending_out;
     for i in (0..books.pending.len()).rev() {
         let ledger = books.ledger(i).load(Ordering::Relaxed);
         fence(Ordering::Acquire); // (P5)
         let pending = books.pending[i].load(Ordering::Relaxed);
         fence(Ordering::Acquire); // (P4)
-        if let Some(out) = pending_out.as_deref_mut() {
-            out[i] = pending;
-        }
+        pending_out[i] = pending;
         drained[i] = ledger.wrapping_add(pending);
         if even {
             continue;
@@ -242,6 +258,6 @@ pub(crate) fn close() {
 
 /// After [`close`]: whether the sequence is still what [`open`] said.
 #[inline(always)]
-pub(crate) fn unchanged(books: Books<'_>, sequence: u64) -> bool {
-    books.sequence.load(Ordering::Relaxed) == sequence
+pub(crate) fn unchanged(sequence: &AtomicU64, seen: u64) -> bool {
+    sequence.load(Ordering::Relaxed) == seen
 }

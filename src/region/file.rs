@@ -8,7 +8,9 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, RenameFlags, open, posix_fallocate, renameat2};
+use nix::fcntl::{
+    AT_FDCWD, AtFlags, FallocateFlags, OFlag, RenameFlags, fallocate, open, renameat2,
+};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat, lstat};
 use nix::sys::statfs::{self, FsType, fstatfs};
@@ -130,6 +132,23 @@ pub(crate) fn is_in_memory(file: &File) -> bool {
     })
 }
 
+/// An onlooker cannot fill holes. Where files live in memory, a look into one through a mapping
+/// takes memory, and is a SIGBUS once there is none.
+pub(crate) fn refuse_holes(path: &Path, file: &File) -> Result<()> {
+    let metadata = file.metadata().map_err(|e| Error::io("look at", path, e))?;
+    let (size, there) = (metadata.len(), 512 * metadata.blocks());
+    let on_tmpfs = fstatfs(file).is_ok_and(|stat| stat.filesystem_type() == statfs::TMPFS_MAGIC);
+    if there >= size || !on_tmpfs {
+        return Ok(());
+    }
+    Err(Error::InvalidRegion {
+        path: path.into(),
+        field: "file_size".into(),
+        expected: format!("{size} bytes of memory (a copy without holes)"),
+        found: format!("{there} bytes of memory"),
+    })
+}
+
 /// Reads and checks everything before the slots, from a private copy.
 pub(crate) fn read_layout(path: &Path, file: &File) -> Result<(Header, Layout)> {
     let invalid = |fault: Fault| Error::InvalidRegion {
@@ -174,7 +193,34 @@ fn read_start(path: &Path, file: &File, want: usize) -> Result<Vec<u8>> {
 /// a SIGBUS at some later add.
 pub(crate) fn reserve(path: &Path, file: &File, size: usize) -> Result<()> {
     let size = i64::try_from(size).unwrap_or(i64::MAX);
-    posix_fallocate(file, 0, size).map_err(|e| Error::io("reserve room for", path, e))
+    loop {
+        // Not posix_fallocate: where the file system has no such call, the C library writes a zero
+        // to each page that seems to hold one, which can undo a server's write in a live region.
+        match fallocate(file, FallocateFlags::empty(), 0, size) {
+            Ok(()) => return Ok(()),
+            Err(Errno::EINTR) => {} // A profiler's timer, say.
+            Err(Errno::EOPNOTSUPP) => return write_holes(path, file, size as u64),
+            Err(errno) => return Err(Error::io("reserve room for", path, errno)),
+        }
+    }
+}
+
+/// For file systems without fallocate(2): what is beyond the file's end is written, and a hole
+/// before it is an error.
+fn write_holes(path: &Path, file: &File, size: u64) -> Result<()> {
+    let io = |e| Error::io("reserve room for", path, e);
+    let metadata = file.metadata().map_err(io)?;
+    let mut at = metadata.len();
+    let zeros = [0; 4096];
+    while at < size {
+        let len = zeros.len().min((size - at) as usize);
+        at += file.write_at(&zeros[..len], at).map_err(io)? as u64;
+    }
+    // A file system in memory has no blocks to count: every page read or written is there.
+    if metadata.len() == 0 || is_in_memory(file) || 512 * metadata.blocks() >= size {
+        return Ok(());
+    }
+    Err(io(Errno::EOPNOTSUPP.into()))
 }
 
 /// A new file that has no name yet, complete but for its slots, which are zero.
@@ -186,12 +232,22 @@ pub(crate) struct Unnamed {
 
 impl Unnamed {
     /// Makes the file in the folder of `path`, writes `head` and reserves `size` bytes.
-    pub(crate) fn new(path: &Path, head: &[u8], size: usize, access: Access) -> Result<Self> {
+    pub(crate) fn new(
+        path: &Path,
+        head: &[u8],
+        size: usize,
+        access: Access,
+        hook: &impl Fn(&'static str),
+    ) -> Result<Self> {
+        hook("create: before file");
         let mut unnamed = Self::in_folder_of(path)?;
+        hook("create: after file");
         let file = &mut unnamed.file;
         check_file_system(path, file)?;
         reserve(path, file, size)?;
+        hook("create: after room");
         fill(path, file, head)?;
+        hook("create: after head");
         // fchmod and not the creation mode: the umask must not cut what was asked for.
         let io = |action, e: io::Error| Error::io(action, path, e);
         if let Some(gid) = access.gid {

@@ -96,8 +96,10 @@ pub(super) fn labels(record: &str, labels: &[(String, String)]) -> Result<()> {
         if labels[..i].iter().any(|(other, _)| other == key) {
             return Err(refuse(format!("labels of {record}"), "each label once", key));
         }
-        if value.len() > MAX_LABEL_VALUE || value.chars().any(char::is_control) {
-            let expected = "at most 256 bytes without control characters";
+        // To Prometheus an empty value is no label at all.
+        let len = 1..=MAX_LABEL_VALUE;
+        if !len.contains(&value.len()) || value.chars().any(char::is_control) {
+            let expected = "1 to 256 bytes without control characters";
             return Err(refuse(format!("value of label {key} of {record}"), expected, value));
         }
     }

@@ -25,11 +25,6 @@ pub(crate) fn table(name: &str) -> Vec<Vec<String>> {
     lines.skip(2).map(cells).collect()
 }
 
-/// Every table that is marked as checked.
-pub(crate) fn names() -> Vec<&'static str> {
-    TEXT.split("<!-- checked: ").skip(1).filter_map(|rest| Some(rest.split_once(" -->")?.0)).collect()
-}
-
 /// The rows of a table of offsets.
 pub(crate) fn rows(name: &str) -> Vec<Row> {
     let row = |cells: Vec<String>| match &cells[..] {
@@ -39,14 +34,6 @@ pub(crate) fn rows(name: &str) -> Vec<Row> {
         other => panic!("table {name}: {other:?}"),
     };
     table(name).into_iter().map(row).collect()
-}
-
-/// Offset and size of one field of a table without variables.
-pub(crate) fn field(table: &str, name: &str) -> (usize, usize) {
-    let rows = rows(table);
-    let row = rows.iter().find(|row| row.name == name);
-    let row = row.unwrap_or_else(|| panic!("table {table} has no row {name}"));
-    (value(&row.offset, &[]) as usize, value(&row.size, &[]) as usize)
 }
 
 /// What an expression such as `8 + 16 × n` or `2^40 + i` comes to.

@@ -116,6 +116,7 @@ fn lease_offsets_are_those_of_the_code() {
         let code = [
             ("attach".to_owned(), lease::ATTACH, one()),
             ("primary".to_owned(), lease::PRIMARY, one()),
+            ("boot".to_owned(), lease::BOOT, one()),
             ("slot".to_owned(), lease::SLOTS + i as i64, one()),
         ];
         assert_eq!(documented, code);
@@ -201,12 +202,12 @@ fn words_of_accounts_and_cells_are_where_the_layout_puts_them() {
 #[test]
 fn labels_are_written_as_documented() {
     let schema = schema::Schema::builder("t")
-        .counter(schema::CounterDef::new("a").label("key", "Wert").label("b", ""))
+        .counter(schema::CounterDef::new("a").label("key", "Wert").label("b", "x"))
         .build()
         .unwrap();
     let head = Layout::of(&schema, 1, 1).encode(BIRTH);
     let mut expected = Vec::new();
-    for (key, label) in [("key", "Wert"), ("b", "")] {
+    for (key, label) in [("key", "Wert"), ("b", "x")] {
         let variables = [("k", key.len() as u64), ("v", label.len() as u64)];
         let mut group = vec![0; 4 + key.len() + label.len()];
         for row in rows("Label") {
