@@ -1,6 +1,7 @@
 //! The read-only side: totals, gauges and who is alive, of a running, hung or dead group of
 //! servers. Takes nothing from the primary and writes nothing.
 
+mod totals;
 mod watch;
 
 use std::fs::File;
@@ -8,27 +9,25 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock;
 use crate::error::{Error, Result};
-use crate::layout::{Header, Layout, OwnerBlock, PrimaryBlock, RegionBlock};
+use crate::layout::{Header, PrimaryBlock, RegionBlock};
 use crate::lease::{self, Seat};
-use crate::protocol::{claim, ledger};
+use crate::owner::{self, Owner, age};
+use crate::protocol::ledger;
 use crate::reading::{Probe, observe};
 use crate::region::file::{self, Purpose};
 use crate::region::mapping::Mapping;
 use crate::region::{Region, View, boot_word};
 use crate::schema::{RecordId, Schema};
-use crate::server::NO_INDEX;
 use crate::sync::{AtomicU64, Ordering};
 use crate::table::{CounterTable, GaugeTable, SlotState, roll_up};
 use crate::value::Value;
 
-pub use watch::Watch;
+pub use self::totals::Totals;
+pub use self::watch::Watch;
 
 /// How often a slot is read again while the primary is in the middle of draining it.
 const READ_TRIES: u32 = 100;
-/// How often an owner block is read again because it changed hands meanwhile.
-const OWNER_TRIES: usize = 16;
 /// From this try on, the processor is offered to the primary in between.
 const YIELD_FROM: u32 = 4;
 
@@ -215,7 +214,9 @@ impl Inspector {
         }
         // No age is known of what was written under another boot.
         let now = this_boot.then_some(gauges.now);
-        let owners = (0..self.sequences.len()).map(|slot| self.owner(slot, now, &gauges)).collect();
+        let owners = (0..self.sequences.len())
+            .map(|slot| owner::read(&self.view, slot, now, &gauges))
+            .collect();
         Ok(Observation {
             states: self.probe.states.clone(),
             owners,
@@ -233,26 +234,6 @@ impl Inspector {
         })
     }
 
-    fn owner(&self, slot: usize, now: Option<u64>, gauges: &GaugeTable) -> Owner {
-        let words = self.view.slot(slot).owner();
-        let get = |word: usize| words[word].load(Ordering::Relaxed);
-        let read = || {
-            let generation = claim::look(&words[OwnerBlock::GENERATION]);
-            let index = Some(get(OwnerBlock::SERVER_INDEX)).filter(|index| *index != NO_INDEX);
-            Owner {
-                generation,
-                pid: get(OwnerBlock::PID),
-                start_time: get(OwnerBlock::START_TIME),
-                server_index: index,
-                claimed: age(now, get(OwnerBlock::CLAIMED_AT)),
-                heard: gauges.silent_for(slot),
-            }
-        };
-        // Not half of one owner and half of the next; one who died in a claim stays half written.
-        let whole = |owner: &Owner| claim::still(&words[OwnerBlock::GENERATION], owner.generation);
-        (0..OWNER_TRIES).map(|_| read()).find(whole).unwrap_or_else(read)
-    }
-
     fn primary(&self, now: Option<u64>) -> Result<PrimaryInfo> {
         let words: &[AtomicU64] = self.view.primary_block();
         let get = |word: usize| words[word].load(Ordering::Relaxed);
@@ -267,11 +248,6 @@ impl Inspector {
             behind: get(PrimaryBlock::BEHIND),
         })
     }
-}
-
-/// Nothing for a time that never was or of another boot, and never negative.
-fn age(now: Option<u64>, then: u64) -> Option<Duration> {
-    now.filter(|_| then != 0).map(|now| Duration::from_nanos(now.saturating_sub(then)))
 }
 
 /// What a region's head says.
@@ -292,121 +268,6 @@ pub struct RegionInfo {
     pub created_at: Duration,
     /// CRC-32 of the records, for telling schemas apart at a glance.
     pub schema_hash: u32,
-}
-
-/// What was counted since the region was created.
-#[derive(Clone, Debug)]
-pub struct Totals {
-    layout: Arc<Layout>,
-    counts: CounterTable,
-    pending: CounterTable,
-    settled: Vec<bool>,
-    sure: Vec<bool>,
-    ever_settled: Vec<bool>,
-}
-
-impl Totals {
-    fn new(layout: &Arc<Layout>) -> Self {
-        let slots = layout.slot_count as usize;
-        Totals {
-            layout: Arc::clone(layout),
-            counts: CounterTable::new(layout),
-            pending: CounterTable::new(layout),
-            settled: vec![false; slots],
-            sure: vec![false; slots],
-            ever_settled: vec![false; slots],
-        }
-    }
-
-    /// The total under this name, over all label sets and slots; 0 for an unknown name.
-    #[must_use]
-    pub fn get(&self, name: &str) -> u64 {
-        let ids = self.layout.schema.named(name);
-        ids.fold(0, |sum, id| sum.wrapping_add(self.counts.sum(id)))
-    }
-
-    /// The total of one record, over all slots.
-    #[must_use]
-    pub fn of(&self, id: RecordId) -> u64 {
-        self.counts.sum(id)
-    }
-
-    /// The total of one record in one slot, over all its owners.
-    ///
-    /// # Panics
-    /// When there is no such slot.
-    #[must_use]
-    pub fn in_slot(&self, slot: usize, id: RecordId) -> u64 {
-        self.counts.get(slot, id)
-    }
-
-    /// What of one record no drain has taken yet, over all slots; 0 for single-writer counters.
-    #[must_use]
-    pub fn pending(&self, id: RecordId) -> u64 {
-        self.pending.sum(id)
-    }
-
-    /// What of one record no drain has taken yet, in one slot; 0 for single-writer counters.
-    ///
-    /// # Panics
-    /// When there is no such slot.
-    #[must_use]
-    pub fn pending_in(&self, slot: usize, id: RecordId) -> u64 {
-        self.pending.get(slot, id)
-    }
-
-    /// Whether a slot's totals were ever sure. If not, they are a guess that a later reading may
-    /// fall below: not to be exported.
-    ///
-    /// # Panics
-    /// When there is no such slot.
-    #[must_use]
-    pub fn is_known(&self, slot: usize) -> bool {
-        self.ever_settled[slot]
-    }
-
-    /// Whether a slot's totals are sure. If not, they are the last sure ones: a primary is stopped
-    /// in the middle of draining it.
-    ///
-    /// # Panics
-    /// When there is no such slot.
-    #[must_use]
-    pub fn is_settled(&self, slot: usize) -> bool {
-        self.settled[slot]
-    }
-
-    /// Whether all slots' totals are sure.
-    #[must_use]
-    pub fn all_settled(&self) -> bool {
-        self.settled.iter().all(|settled| *settled)
-    }
-}
-
-/// Who claimed a slot last, by its own account: for people, never to act on.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct Owner {
-    /// Goes up by two at each claim; odd while one is under way.
-    pub generation: u64,
-    /// Its process id, in its own PID namespace.
-    pub pid: u64,
-    /// Its start time in clock ticks since boot, as in /proc/PID/stat.
-    pub start_time: u64,
-    /// Its index among the configured servers.
-    pub server_index: Option<u64>,
-    /// How long ago it claimed the slot.
-    pub claimed: Option<Duration>,
-    /// How long ago it last published or ticked.
-    pub heard: Option<Duration>,
-}
-
-impl Owner {
-    /// Whether the process is stopped (SIGSTOP, a debugger), as far as /proc here shows it.
-    #[must_use]
-    pub fn is_stopped(&self) -> bool {
-        clock::process_stat(self.pid)
-            .is_some_and(|s| s.start_time == self.start_time && matches!(s.state, 'T' | 't'))
-    }
 }
 
 /// Who is, or was last, primary, by its own account.

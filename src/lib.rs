@@ -150,6 +150,7 @@ mod layout;
 mod lease;
 pub mod llm;
 pub mod logger;
+mod owner;
 mod primary;
 pub mod process;
 #[cfg(feature = "prometheus")]
@@ -165,9 +166,10 @@ mod value;
 
 pub use clock::monotonic_ns;
 pub use error::{Error, Result};
-pub use inspector::{Inspector, Observation, Owner, PrimaryInfo, RegionInfo, Totals, Watch};
+pub use inspector::{Inspector, Observation, PrimaryInfo, RegionInfo, Totals, Watch};
 pub use interval::Interval;
 pub use logger::StatLogger;
+pub use owner::Owner;
 pub use primary::Primary;
 pub use process::ProcessManager;
 pub use region::{Region, RegionOptions};

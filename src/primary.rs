@@ -7,6 +7,7 @@ use crate::error::Result;
 use crate::interval::Interval;
 use crate::layout::{PrimaryBlock, RegionBlock};
 use crate::lease::Seat;
+use crate::owner::{self, Owner};
 use crate::protocol::{ledger, no_hook};
 use crate::reading::{Probe, read_gauges};
 use crate::region::{Region, Slots, View, refused};
@@ -111,7 +112,7 @@ impl Primary {
         self.fit(interval);
         if !self.region.lease().is_mine() {
             // A forked child inherited this handle; the parent is the primary.
-            interval.deltas.fill(0);
+            interval.deltas.clear();
             return;
         }
         let view = self.view();
@@ -119,7 +120,7 @@ impl Primary {
         let now = clock::monotonic_ns();
         interval.elapsed = self.since_last(now);
         let mut behind = 0;
-        interval.deltas.fill(0);
+        interval.deltas.clear();
         // Single-writer counters first, as readers of totals do: they may count effects of what
         // drained ones count (P1).
         if view.layout.single.len > 0 {
@@ -164,6 +165,16 @@ impl Primary {
     pub fn probe(&mut self) -> Result<&[SlotState]> {
         self.probe.refresh(self.region.view(), self.region.file())?;
         Ok(&self.probe.states)
+    }
+
+    /// Who claimed a slot last, as of an interval that was drained or peeked here; tells also
+    /// whether its process is stopped.
+    ///
+    /// # Panics
+    /// When there is no such slot.
+    #[must_use]
+    pub fn owner(&self, slot: usize, interval: &Interval) -> Owner {
+        owner::read(self.view(), slot, Some(interval.gauges.now), &interval.gauges)
     }
 
     /// Forgets pending counts and hides all gauges until they are set or published again. Totals
@@ -212,21 +223,18 @@ impl Primary {
 /// Drains every slot that has something pending.
 #[inline(always)]
 fn drain_pending(slots: Slots<'_>, deltas: &mut CounterTable, hook: impl Fn(&'static str)) {
-    let table = deltas.drained_mut();
-    let mut batch = [(0, slots.get(0).books()); ledger::BATCH];
-    let mut slot = 0;
-    while slot < slots.count() {
-        let mut len = 0;
-        while slot < slots.count() && len < ledger::BATCH {
-            if !ledger::is_idle(slots.pending(slot)) {
-                batch[len] = (slot, slots.get(slot).books());
-                len += 1;
-            }
-            slot += 1;
+    let mut rest = (0..slots.count()).filter(|slot| !ledger::is_idle(slots.pending(*slot)));
+    while let Some(first) = rest.next() {
+        let mut batch = [(first, slots.get(first).books()); ledger::BATCH];
+        let mut len = 1;
+        while len < ledger::BATCH
+            && let Some(slot) = rest.next()
+        {
+            batch[len] = (slot, slots.get(slot).books());
+            len += 1;
         }
-        if len > 0 {
-            ledger::drain(&batch[..len], |cell, n| table[cell] = n, &hook);
-        }
+        let table = deltas.drained_mut();
+        ledger::drain(&batch[..len], |cell, n| table[cell] = n, &hook);
     }
 }
 

@@ -29,6 +29,8 @@ pub(crate) struct CounterTable {
     layout: Arc<Layout>,
     drained: Vec<u64>,
     single: Vec<u64>,
+    /// All zero for sure: the drain of idle servers has nothing to clear.
+    blank: bool,
 }
 
 impl CounterTable {
@@ -37,6 +39,7 @@ impl CounterTable {
         CounterTable {
             drained: vec![0; slots * layout.drained.len],
             single: vec![0; slots * layout.single.len],
+            blank: true,
             layout: Arc::clone(layout),
         }
     }
@@ -44,6 +47,7 @@ impl CounterTable {
     /// A slot's drained and single-writer cells.
     #[inline]
     pub(crate) fn row_mut(&mut self, slot: usize) -> (&mut [u64], &mut [u64]) {
+        self.blank = false;
         let (d, s) = (self.layout.drained.len, self.layout.single.len);
         (&mut self.drained[slot * d..][..d], &mut self.single[slot * s..][..s])
     }
@@ -51,10 +55,12 @@ impl CounterTable {
     /// The drained cells of all slots, a row each.
     #[inline]
     pub(crate) fn drained_mut(&mut self) -> &mut [u64] {
+        self.blank = false;
         &mut self.drained
     }
 
     pub(crate) fn copy_row(&mut self, from: &CounterTable, slot: usize) {
+        self.blank = false;
         let (d, s) = (self.layout.drained.len, self.layout.single.len);
         self.drained[slot * d..][..d].copy_from_slice(&from.drained[slot * d..][..d]);
         self.single[slot * s..][..s].copy_from_slice(&from.single[slot * s..][..s]);
@@ -67,6 +73,7 @@ impl CounterTable {
         before: &CounterTable,
         slot: usize,
     ) {
+        self.blank = false;
         let (d, s) = (self.layout.drained.len, self.layout.single.len);
         for i in slot * d..(slot + 1) * d {
             self.drained[i] = now.drained[i].saturating_sub(before.drained[i]);
@@ -76,9 +83,12 @@ impl CounterTable {
         }
     }
 
-    pub(crate) fn fill(&mut self, value: u64) {
-        self.drained.fill(value);
-        self.single.fill(value);
+    pub(crate) fn clear(&mut self) {
+        if !self.blank {
+            self.drained.fill(0);
+            self.single.fill(0);
+            self.blank = true;
+        }
     }
 
     /// 0 for a gauge.

@@ -1,5 +1,7 @@
 //! Who holds what: one owner per slot, one primary, and nobody attached to what is removed.
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use shmstats::{Error, Region, SlotState};
 
 use crate::support::{Place, schema, until};
@@ -15,6 +17,7 @@ tests![
     another_schema,
     a_removed_file_is_noticed,
     one_writer_per_record,
+    a_stopped_server_is_seen,
 ];
 
 fn two_processes_want_one_slot() {
@@ -145,4 +148,27 @@ fn one_writer_per_record() {
     assert!(unknown.contains("promt") && unknown.contains("prompt"), "{unknown}");
     let wrong = server.counter("in_flight").expect_err("a gauge").to_string();
     assert!(wrong.contains("it is a i64 gauge"), "{wrong}");
+}
+
+/// It keeps its slot and its gauges: only onlookers are told.
+fn a_stopped_server_is_seen() {
+    let place = Place::new(1);
+    let mut worker = Worker::with_slot(&place.path(), 0);
+    worker.ok("record 1 1 1 4");
+    let mut primary = place.primary();
+    let pid = Pid::from_raw(worker.pid() as i32);
+    let mut stopped = || {
+        let interval = primary.peek();
+        assert_eq!(interval.gauge("load_running"), Some(4.0));
+        assert_eq!(interval.states()[0], SlotState::Alive);
+        assert!(interval.silent_for(0).is_some());
+        primary.probe().expect("the kernel's answer");
+        primary.owner(0, &interval).is_stopped()
+    };
+    assert!(!stopped());
+    kill(pid, Signal::SIGSTOP).expect("to stop a child not reaped yet");
+    until("the server to be stopped", &mut stopped);
+    kill(pid, Signal::SIGCONT).expect("to continue it");
+    until("the server to go on", || !stopped());
+    worker.ok("record 1 1 1 4");
 }
