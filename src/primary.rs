@@ -223,15 +223,23 @@ impl Primary {
 /// Drains every slot that has something pending.
 #[inline(always)]
 fn drain_pending(slots: Slots<'_>, deltas: &mut CounterTable, hook: impl Fn(&'static str)) {
-    let mut rest = (0..slots.count()).filter(|slot| !ledger::is_idle(slots.pending(*slot)));
-    while let Some(first) = rest.next() {
-        let mut batch = [(first, slots.get(first).books()); ledger::BATCH];
-        let mut len = 1;
-        while len < ledger::BATCH
-            && let Some(slot) = rest.next()
-        {
-            batch[len] = (slot, slots.get(slot).books());
-            len += 1;
+    let mut slot = 0;
+    loop {
+        while slot < slots.count() && ledger::is_idle(slots.pending(slot)) {
+            slot += 1;
+        }
+        if slot == slots.count() {
+            return;
+        }
+        // Every place is overwritten before it is read; the first stands for none yet.
+        let mut batch = [(slot, slots.get(slot).books()); ledger::BATCH];
+        let mut len = 0;
+        while slot < slots.count() && len < ledger::BATCH {
+            if !ledger::is_idle(slots.pending(slot)) {
+                batch[len] = (slot, slots.get(slot).books());
+                len += 1;
+            }
+            slot += 1;
         }
         let table = deltas.drained_mut();
         ledger::drain(&batch[..len], |cell, n| table[cell] = n, &hook);

@@ -149,13 +149,14 @@ impl Exposition {
     /// # Errors
     /// Those of `out`.
     pub fn write(&self, format: Format, out: &mut impl io::Write) -> io::Result<()> {
-        text::write(&self.complete(), format, out)
+        let mut all = self.clone();
+        all.complete();
+        text::write(&all.families, format, out)
     }
 
-    /// The families, with those of the exposition itself.
-    fn complete(&self) -> Families {
-        let mut families = self.families.clone();
-        let skipped = families.skipped();
+    /// Adds the families of the exposition itself.
+    fn complete(&mut self) {
+        let skipped = self.families.skipped();
         for (name, help, value) in [
             ("shmstats_regions_exported", "Regions in this scrape", self.exported),
             ("shmstats_regions_skipped", "Regions that could not be read", self.skipped),
@@ -165,9 +166,8 @@ impl Exposition {
                 skipped,
             ),
         ] {
-            families.gauge(name, help, value);
+            self.families.gauge(name, help, value);
         }
-        families
     }
 }
 
@@ -180,6 +180,8 @@ impl Inspector {
     pub fn encode(&mut self, format: Format, out: &mut impl io::Write) -> Result<()> {
         let mut exposition = Exposition::default();
         exposition.add(self, None)?;
-        exposition.write(format, out).map_err(|e| Error::io("write the metrics of", self.path(), e))
+        exposition.complete();
+        text::write(&exposition.families, format, out)
+            .map_err(|e| Error::io("write the metrics of", self.path(), e))
     }
 }

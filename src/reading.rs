@@ -114,9 +114,8 @@ pub(crate) fn read_gauges(view: &View, now: u64, table: &mut GaugeTable) {
 /// Where no gauge is declared: whose slots they are, and when those were heard of. A claim that
 /// comes in between makes a slot look younger than its owner, and nothing else.
 fn read_owners(slots: Slots<'_>, table: &mut GaugeTable) {
-    let owners = table.generations.iter_mut().zip(&mut table.heard);
-    for (slot, (generation, heard)) in owners.enumerate() {
-        let owner = slots.owner(slot);
+    let rows = table.generations.iter_mut().zip(&mut table.heard);
+    for (owner, (generation, heard)) in slots.owners().zip(rows) {
         *generation = claim::look(&owner[OwnerBlock::GENERATION]);
         *heard = owner[OwnerBlock::HEARTBEAT_AT].load(Ordering::Relaxed);
     }

@@ -65,8 +65,8 @@ impl Collector for RegionCollector {
                 exposition.skip_region();
             }
         }
-        let families = exposition.complete();
-        families.iter().try_for_each(|family| one(&mut encoder, family))
+        exposition.complete();
+        exposition.families.iter().try_for_each(|family| one(&mut encoder, family))
     }
 }
 
@@ -82,8 +82,12 @@ fn one(encoder: &mut DescriptorEncoder<'_>, family: &Family) -> fmt::Result {
     let help = family.help.replace('\n', " ");
     let name = bare.unwrap_or(&family.name);
     let mut metric = encoder.encode_descriptor(name, &help, unit.as_ref(), kind)?;
-    for sample in &family.samples {
-        let mut metric = metric.encode_family(&sample.labels)?;
+    for (group, sample) in family.groups.iter().flat_map(|g| g.samples.iter().map(move |s| (g, s)))
+    {
+        let mut labels = group.labels.clone();
+        labels.extend(sample.server.map(|slot| ("server".into(), slot.to_string())));
+        labels.extend(group.shm_region.iter().map(|name| ("shm_region".into(), name.clone())));
+        let mut metric = metric.encode_family(&labels)?;
         match (family.kind, sample.value) {
             (FamilyKind::Counter, Value::U64(n)) => {
                 metric.encode_counter::<NoLabelSet, u64, f64>(&n, None)?;

@@ -23,15 +23,26 @@ pub(super) struct Family {
     pub(super) unit: String,
     pub(super) help: String,
     pub(super) kind: FamilyKind,
+    pub(super) groups: Vec<Group>,
+}
+
+/// Samples that differ in nothing but their label `server`: said once for all of them, since there
+/// may be thousands.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Group {
+    /// The labels before `server`.
+    pub(super) labels: Labels,
+    /// The label behind it.
+    pub(super) shm_region: Option<String>,
+    /// For a counter: when it was 0, in seconds since the Unix epoch.
+    pub(super) created: Option<f64>,
     pub(super) samples: Vec<Sample>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Sample {
-    pub(super) labels: Labels,
+    pub(super) server: Option<usize>,
     pub(super) value: Value,
-    /// For a counter: when it was 0, in seconds since the Unix epoch.
-    pub(super) created: Option<f64>,
 }
 
 /// All families of a scrape, in the order they were first seen.
@@ -39,8 +50,9 @@ pub(super) struct Sample {
 pub(super) struct Families {
     list: Vec<Family>,
     by_name: HashMap<String, usize>,
-    /// By family and sorted labels.
-    samples: HashSet<(usize, Labels)>,
+    /// By family and sorted labels: the servers that have a sample.
+    seen: HashMap<(usize, Labels), Vec<Option<usize>>>,
+    samples: usize,
     /// By region and name.
     skipped: HashSet<(usize, String)>,
     regions: usize,
@@ -75,15 +87,25 @@ impl Families {
         }))
     }
 
-    /// Adds a sample, unless there is one of these labels.
-    pub(super) fn add(&mut self, region: usize, family: usize, sample: Sample) {
-        let mut key = sample.labels.clone();
+    /// Adds samples, but for those of the same labels as one that is there. A group has at most one
+    /// sample of each server.
+    pub(super) fn add(&mut self, region: usize, family: usize, mut group: Group) {
+        let mut key = group.labels.clone();
+        key.extend(group.shm_region.iter().map(|name| ("shm_region".into(), name.clone())));
         key.sort();
-        if self.samples.insert((family, key)) {
-            self.list[family].samples.push(sample);
-        } else {
+        let seen = self.seen.entry((family, key)).or_default();
+        let offered = group.samples.len();
+        if !seen.is_empty() {
+            group.samples.retain(|sample| !seen.contains(&sample.server));
+        }
+        seen.extend(group.samples.iter().map(|sample| sample.server));
+        self.samples += group.samples.len();
+        if group.samples.len() < offered {
             let name = self.list[family].name.clone();
             self.skip(region, &name);
+        }
+        if !group.samples.is_empty() {
+            self.list[family].groups.push(group);
         }
     }
 
@@ -97,21 +119,21 @@ impl Families {
     }
 
     pub(super) fn samples(&self) -> usize {
-        self.samples.len()
+        self.samples
     }
 
     /// Adds a gauge of the exposition itself.
     pub(super) fn gauge(&mut self, name: &str, help: &str, value: u64) {
         let head = Family::new(FamilyKind::Gauge, name, "", help);
         if let Some(family) = self.family(usize::MAX, head) {
-            let sample = Sample { labels: Labels::new(), value: Value::U64(value), created: None };
-            self.add(usize::MAX, family, sample);
+            let samples = vec![Sample { server: None, value: Value::U64(value) }];
+            self.add(usize::MAX, family, Group { samples, ..Group::default() });
         }
     }
 
     /// Those that have samples.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Family> {
-        self.list.iter().filter(|family| !family.samples.is_empty())
+        self.list.iter().filter(|family| !family.groups.is_empty())
     }
 }
 
@@ -124,7 +146,7 @@ impl Family {
             // The formats' linters want one, and an empty one tells nobody anything.
             help: if help.is_empty() { "Not described by its schema".into() } else { help.into() },
             kind,
-            samples: Vec::new(),
+            groups: Vec::new(),
         }
     }
 }
@@ -133,9 +155,10 @@ impl Family {
 mod tests {
     use super::*;
 
-    fn sample(label: &str) -> Sample {
+    fn group(label: &str, servers: &[usize]) -> Group {
         let labels = vec![("k".into(), label.into())];
-        Sample { labels, value: Value::U64(1), created: None }
+        let sample = |server: &usize| Sample { server: Some(*server), value: Value::U64(1) };
+        Group { labels, samples: servers.iter().map(sample).collect(), ..Group::default() }
     }
 
     #[test]
@@ -152,15 +175,18 @@ mod tests {
         let mut families = Families::default();
         let head = |kind| Family::new(kind, "n_x", "", "");
         let first = families.family(0, head(FamilyKind::Counter)).unwrap();
-        families.add(0, first, sample("a"));
+        families.add(0, first, group("a", &[0, 1]));
         assert_eq!(families.family(1, head(FamilyKind::Counter)), Some(first));
-        families.add(1, first, sample("b"));
+        families.add(1, first, group("b", &[1]));
         assert_eq!(families.skipped(), 0);
         assert_eq!(families.family(2, head(FamilyKind::Gauge)), None);
-        families.add(3, first, sample("a"));
-        families.add(3, first, sample("b"));
+        families.add(3, first, group("a", &[1, 2]));
+        families.add(3, first, group("b", &[1]));
         assert_eq!(families.skipped(), 2);
-        assert_eq!(families.iter().map(|f| f.samples.len()).sum::<usize>(), 2);
+        let groups = families.iter().flat_map(|family| &family.groups);
+        let servers: Vec<_> = groups.flat_map(|g| g.samples.iter().map(|s| s.server)).collect();
+        assert_eq!(servers, [Some(0), Some(1), Some(1), Some(2)]);
+        assert_eq!(families.samples(), 4);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Options;
-use super::family::{Families, Family, FamilyKind, Labels, Sample};
+use super::family::{Families, Family, FamilyKind, Group, Labels, Sample};
 use crate::inspector::{Inspector, Observation};
 use crate::schema::{Kind, RecordId, Scope};
 use crate::table::SlotState;
@@ -55,61 +55,69 @@ impl Gatherer<'_> {
                 FamilyKind::Counter => self.counts(id),
                 FamilyKind::Gauge => self.gauges(id),
             };
-            for (server, value) in samples {
-                let mut labels = record.labels.clone();
-                labels.extend(server.map(|slot| ("server".into(), slot.to_string())));
-                self.add(family, kind, labels, value);
-            }
+            self.add(family, kind, record.labels.clone(), samples);
         }
     }
 
     /// Totals by slot, or over all.
-    fn counts(&self, id: RecordId) -> Vec<(Option<usize>, Value)> {
+    fn counts(&self, id: RecordId) -> Vec<Sample> {
         let totals = self.inspector.last_totals();
         if self.options.sum {
             let known = self.slots().all(|slot| totals.is_known(slot));
-            return known.then(|| (None, Value::U64(totals.of(id)))).into_iter().collect();
+            let sum = || Sample { server: None, value: Value::U64(totals.of(id)) };
+            return known.then(sum).into_iter().collect();
         }
         let used = |slot: &usize| {
             totals.is_known(*slot) && self.observation.states[*slot] != SlotState::Free
         };
-        let total = |slot| (Some(slot), Value::U64(totals.in_slot(slot, id)));
-        self.slots().filter(used).map(total).collect()
+        let total =
+            |slot| Sample { server: Some(slot), value: Value::U64(totals.in_slot(slot, id)) };
+        let mut samples = Vec::with_capacity(self.observation.states.len());
+        samples.extend(self.slots().filter(used).map(total));
+        samples
     }
 
     /// Values by slot; over all; or of a shared thing.
-    fn gauges(&self, id: RecordId) -> Vec<(Option<usize>, Value)> {
+    fn gauges(&self, id: RecordId) -> Vec<Sample> {
         let schema = self.inspector.schema();
         if !self.observation.attached {
             return Vec::new();
         }
-        let value = |slot| self.observation.gauge_in(slot, id).map(|value| (slot, value));
-        match (schema[id].scope, self.options.sum) {
-            (Scope::Shared, _) => {
-                self.slots().filter_map(value).map(|(_, value)| (None, value)).collect()
-            }
-            (Scope::Server, false) => {
-                self.slots().filter_map(value).map(|(slot, value)| (Some(slot), value)).collect()
-            }
-            (Scope::Server, true) => {
-                let value = self.observation.gauge_of(schema, id);
-                value.map(|value| (None, Value::F64(value))).into_iter().collect()
-            }
+        let shared = schema[id].scope == Scope::Shared;
+        if self.options.sum && !shared {
+            let value = self.observation.gauge_of(schema, id).map(Value::F64);
+            return value.map(|value| Sample { server: None, value }).into_iter().collect();
         }
+        let sample = |slot| {
+            let value = self.observation.gauge_in(slot, id)?;
+            Some(Sample { server: (!shared).then_some(slot), value })
+        };
+        self.slots().filter_map(sample).collect()
     }
 
-    fn add(&mut self, family: usize, kind: FamilyKind, mut labels: Labels, value: Value) {
-        labels.extend(self.shm_region.map(|name| ("shm_region".into(), name.into())));
+    fn add(&mut self, family: usize, kind: FamilyKind, labels: Labels, samples: Vec<Sample>) {
         let created = (kind == FamilyKind::Counter).then_some(self.created);
-        self.families.add(self.number, family, Sample { labels, value, created });
+        let shm_region = self.shm_region.map(String::from);
+        self.families.add(self.number, family, Group { labels, shm_region, created, samples });
     }
 
     /// One sample of the region's own.
     fn own(&mut self, kind: FamilyKind, name: &str, help: &str, labels: Labels, value: Value) {
+        self.own_samples(kind, name, help, labels, vec![Sample { server: None, value }]);
+    }
+
+    fn own_samples(
+        &mut self,
+        kind: FamilyKind,
+        name: &str,
+        help: &str,
+        labels: Labels,
+        samples: Vec<Sample>,
+    ) {
         let unit = if name.ends_with("_seconds") { "seconds" } else { "" };
         let head = Family::new(kind, &format!("shmstats_{name}"), unit, help);
         if let Some(family) = self.families.family(self.number, head) {
-            self.add(family, kind, labels, value);
+            self.add(family, kind, labels, samples);
         }
     }
 
@@ -183,14 +191,14 @@ impl Gatherer<'_> {
     }
 
     fn silences(&mut self) {
-        for slot in self.slots() {
-            let heard = self.observation.owners[slot].heard;
-            if let (SlotState::Alive, Some(age)) = (self.observation.states[slot], heard) {
-                let labels = vec![("server".into(), slot.to_string())];
-                let help = "Time since a living server last published or ticked";
-                self.own(FamilyKind::Gauge, "server_silent_seconds", help, labels, age_of(age));
-            }
-        }
+        let silence = |slot: usize| {
+            let heard = self.observation.owners[slot].heard?;
+            let alive = self.observation.states[slot] == SlotState::Alive;
+            alive.then_some(Sample { server: Some(slot), value: age_of(heard) })
+        };
+        let samples = self.slots().filter_map(silence).collect();
+        let help = "Time since a living server last published or ticked";
+        self.own_samples(FamilyKind::Gauge, "server_silent_seconds", help, vec![], samples);
     }
 
     fn ages(&mut self) {

@@ -3,18 +3,23 @@
 //! A writer of our own and not `prometheus_client`'s, which has no `_created` and leaves line ends
 //! in help texts as they are.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 use super::Format;
-use super::family::{Families, Family, FamilyKind, Labels};
+use super::family::{Families, Family, FamilyKind, Group, Sample};
 use crate::value::Value;
 
-pub(super) fn write(families: &Families, format: Format, out: &mut impl Write) -> io::Result<()> {
-    let mut text = String::new();
+pub(super) fn write(
+    families: &Families,
+    format: Format,
+    out: &mut impl io::Write,
+) -> io::Result<()> {
+    let mut text = Vec::new();
     for family in families.iter() {
         text.clear();
         one(family, format, &mut text);
-        out.write_all(text.as_bytes())?;
+        out.write_all(&text)?;
     }
     if format == Format::OpenMetrics {
         out.write_all(b"# EOF\n")?;
@@ -22,7 +27,7 @@ pub(super) fn write(families: &Families, format: Format, out: &mut impl Write) -
     Ok(())
 }
 
-fn one(family: &Family, format: Format, text: &mut String) {
+fn one(family: &Family, format: Format, text: &mut Vec<u8>) {
     let open_metrics = format == Format::OpenMetrics;
     let (kind, suffix) = match family.kind {
         FamilyKind::Counter => ("counter", "_total"),
@@ -30,58 +35,121 @@ fn one(family: &Family, format: Format, text: &mut String) {
     };
     let name = &family.name;
     // OpenMetrics describes the family, the older format each sample's name.
-    let described = if open_metrics { name.clone() } else { format!("{name}{suffix}") };
+    let described = if open_metrics { "" } else { suffix };
     let help = escaped(&family.help, open_metrics);
-    text.push_str(&format!("# HELP {described} {help}\n# TYPE {described} {kind}\n"));
+    let _ = write!(text, "# HELP {name}{described} {help}\n# TYPE {name}{described} {kind}\n");
     if open_metrics && !family.unit.is_empty() {
-        text.push_str(&format!("# UNIT {described} {}\n", family.unit));
+        let _ = writeln!(text, "# UNIT {name} {}", family.unit);
     }
-    for sample in &family.samples {
-        let labels = labels(&sample.labels);
-        text.push_str(&format!("{name}{suffix}{labels} {}\n", number(sample.value)));
-        if let (true, Some(created)) = (open_metrics, sample.created) {
-            text.push_str(&format!("{name}_created{labels} {created:.3}\n"));
+    for group in &family.groups {
+        let line = Line::new(group, &format!("{name}{suffix}"));
+        // The line of the creation time stands behind each sample's own: OpenMetrics wants what has
+        // the same labels together.
+        let created = group.created.filter(|_| open_metrics);
+        let created =
+            created.map(|at| (Line::new(group, &format!("{name}_created")), format!("{at:.3}")));
+        for sample in &group.samples {
+            line.begin(sample, text);
+            number(sample.value, text);
+            text.push(b'\n');
+            if let Some((line, at)) = &created {
+                line.begin(sample, text);
+                text.extend_from_slice(at.as_bytes());
+                text.push(b'\n');
+            }
+        }
+    }
+}
+
+/// What stands before the values of a group's samples. It differs in the number of the server only,
+/// and is made once: a scrape can have thousands of lines.
+struct Line {
+    before_server: Vec<u8>,
+    behind_server: Vec<u8>,
+    /// Of a sample that is of no server.
+    alone: Vec<u8>,
+}
+
+impl Line {
+    fn new(group: &Group, name: &str) -> Self {
+        let mut before = format!("{name}{{").into_bytes();
+        // Writing to memory cannot fail, here and below.
+        for (key, value) in &group.labels {
+            let _ = write!(before, "{key}=\"{}\",", escaped(value, true));
+        }
+        let mut alone = before.clone();
+        before.extend_from_slice(b"server=\"");
+        let mut behind = b"\"".to_vec();
+        if let Some(name) = &group.shm_region {
+            let name = escaped(name, true);
+            let _ = write!(behind, ",shm_region=\"{name}\"");
+            let _ = write!(alone, "shm_region=\"{name}\",");
+        }
+        behind.extend_from_slice(b"} ");
+        // The last comma, or the brace of no labels.
+        let last = alone.pop();
+        alone.extend_from_slice(if last == Some(b',') { b"} " } else { b" " });
+        Line { before_server: before, behind_server: behind, alone }
+    }
+
+    fn begin(&self, sample: &Sample, text: &mut Vec<u8>) {
+        match sample.server {
+            Some(server) => {
+                text.extend_from_slice(&self.before_server);
+                decimal(server as u64, text);
+                text.extend_from_slice(&self.behind_server);
+            }
+            None => text.extend_from_slice(&self.alone),
         }
     }
 }
 
 /// `quotes`: whether quotation marks are escaped, too.
-fn escaped(text: &str, quotes: bool) -> String {
+fn escaped(text: &str, quotes: bool) -> Cow<'_, str> {
+    if !text.contains(['\\', '\n', '"']) {
+        return text.into();
+    }
     let text = text.replace('\\', "\\\\").replace('\n', "\\n");
-    if quotes { text.replace('"', "\\\"") } else { text }
+    if quotes { text.replace('"', "\\\"").into() } else { text.into() }
 }
 
-fn labels(labels: &Labels) -> String {
-    if labels.is_empty() {
-        return String::new();
-    }
-    let pair = |(key, value): &(String, String)| format!("{key}=\"{}\"", escaped(value, true));
-    format!("{{{}}}", labels.iter().map(pair).collect::<Vec<_>>().join(","))
+fn number(value: Value, text: &mut Vec<u8>) {
+    let _ = match value {
+        Value::U64(n) => return decimal(n, text),
+        Value::I64(n) => write!(text, "{n}"),
+        Value::F64(x) if x.is_nan() => text.write_all(b"NaN"),
+        Value::F64(x) if x.is_infinite() => text.write_all(if x > 0.0 { b"+Inf" } else { b"-Inf" }),
+        Value::F64(x) if x == 0.0 || (1e-6..1e15).contains(&x.abs()) => write!(text, "{x}"),
+        Value::F64(x) => write!(text, "{x:e}"),
+    };
 }
 
-fn number(value: Value) -> String {
-    match value {
-        Value::U64(n) => n.to_string(),
-        Value::I64(n) => n.to_string(),
-        Value::F64(x) if x.is_nan() => "NaN".into(),
-        Value::F64(x) if x.is_infinite() => if x > 0.0 { "+Inf" } else { "-Inf" }.into(),
-        Value::F64(x) if x == 0.0 || (1e-6..1e15).contains(&x.abs()) => x.to_string(),
-        Value::F64(x) => format!("{x:e}"),
+/// As `write!(text, "{n}")`, which takes as long as all else of a line.
+fn decimal(mut n: u64, text: &mut Vec<u8>) {
+    let mut digits = [0; 20];
+    let mut first = digits.len();
+    loop {
+        first -= 1;
+        digits[first] = b'0' + (n % 10) as u8;
+        n /= 10;
+        if n == 0 {
+            break;
+        }
     }
+    text.extend_from_slice(&digits[first..]);
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::family::Sample;
     use super::*;
 
     fn families() -> Families {
         let mut families = Families::default();
         let head = Family::new(FamilyKind::Counter, "n_sent", "bytes", "Sent \"now\"\nor \\ later");
         let sent = families.family(0, head).unwrap();
-        let labels = vec![("path".into(), "a\"b\\c\nd".into()), ("server".into(), "0".into())];
-        let sample = Sample { labels, value: Value::U64(u64::MAX), created: Some(1.5) };
-        families.add(0, sent, sample);
+        let labels = vec![("path".into(), "a\"b\\c\nd".into())];
+        let samples = vec![Sample { server: Some(0), value: Value::U64(u64::MAX) }];
+        families.add(0, sent, Group { labels, shm_region: None, created: Some(1.5), samples });
         families.gauge("n_up", "", 1);
         families
     }
@@ -121,7 +189,12 @@ n_up 1
 
     #[test]
     fn numbers_that_parsers_know() {
-        let of = |x| number(Value::F64(x));
+        let text = |value| {
+            let mut text = Vec::new();
+            number(value, &mut text);
+            String::from_utf8(text).unwrap()
+        };
+        let of = |x| text(Value::F64(x));
         assert_eq!(of(0.0), "0");
         assert_eq!(of(-12.5), "-12.5");
         assert_eq!(of(1e300), "1e300");
@@ -129,6 +202,9 @@ n_up 1
         assert_eq!(of(f64::NEG_INFINITY), "-Inf");
         assert_eq!(of(f64::INFINITY), "+Inf");
         assert_eq!(of(f64::NAN), "NaN");
-        assert_eq!(number(Value::I64(-3)), "-3");
+        assert_eq!(text(Value::I64(-3)), "-3");
+        for n in [0, 9, 10, 12_345, u64::MAX] {
+            assert_eq!(text(Value::U64(n)), n.to_string());
+        }
     }
 }

@@ -27,6 +27,12 @@ pub(crate) struct Books<'a> {
 }
 
 impl<'a> Books<'a> {
+    /// The same, with the lengths' agreement said once, so that no loop checks it for each cell.
+    #[inline(always)]
+    fn even(self) -> Self {
+        Books { accounts: &self.accounts[..self.pending.len()], ..self }
+    }
+
     fn ledger(&self, i: usize) -> &'a AtomicU64 {
         &self.accounts[i][0]
     }
@@ -74,6 +80,7 @@ pub(crate) fn drain(
     fence(Ordering::SeqCst);
     hook("drain: after sequence");
     for (row, books) in slots {
+        let books = books.even();
         let first = row * books.pending.len();
         for i in (0..books.pending.len()).rev() {
             let value = books.pending[i].load(Ordering::Relaxed);
@@ -216,9 +223,8 @@ pub(crate) fn collect(
     pending_out: &mut [u64],
     single: &mut [u64],
 ) -> bool {
-    // The lengths are those of one layout. Said here once, so that no loop checks them.
+    let books = books.even();
     let n = books.pending.len();
-    let books = Books { accounts: &books.accounts[..n], ..books };
     let (drained, pending_out) = (&mut drained[..n], &mut pending_out[..n]);
     // Reverse of declared order, with an acquire after each load: an effect is read before its
     // cause, so causes are never below effects (P1).

@@ -92,10 +92,10 @@ impl<'a> Slots<'a> {
         SlotView { words: &self.words[slot * stride..][..stride], layout: self.layout }
     }
 
-    /// One slot's owner block.
+    /// All owner blocks, in order.
     #[inline(always)]
-    pub(crate) fn owner(self, slot: usize) -> &'a [AtomicU64] {
-        &self.words[slot * self.layout.stride..][..BLOCK_WORDS]
+    pub(crate) fn owners(self) -> impl Iterator<Item = &'a [AtomicU64]> {
+        self.words.chunks_exact(self.layout.stride).map(|words| &words[..BLOCK_WORDS])
     }
 
     /// The cells of one slot's drained counters.
