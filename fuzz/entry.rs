@@ -88,7 +88,7 @@ fn read(path: &Path) {
     for record in schema.records() {
         let _ = observation.gauge(&record.name);
         for id in schema.named(&record.name) {
-            let _ = (observation.gauge_of(&schema, id), inspector.last_totals().of(id));
+            let _ = (observation.gauge_of(id), inspector.last_totals().of(id));
         }
     }
     let mut watch = inspector.watch();

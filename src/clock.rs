@@ -1,9 +1,10 @@
 //! Clocks, and who this process and this boot are.
 
 use std::fs;
-use std::sync::OnceLock;
 
 use nix::time::{ClockId, clock_gettime};
+
+use crate::sync::{AtomicU64, Ordering};
 
 /// Nanoseconds of CLOCK_MONOTONIC. Not the coarse clock: it ticks at 4 ms, and two publications
 /// within a tick would tie.
@@ -28,12 +29,22 @@ fn nanoseconds(clock: ClockId) -> u64 {
 /// The kernel's name for this boot: monotonic times mean nothing under another. Zero where /proc
 /// does not tell.
 pub(crate) fn boot_id() -> [u8; 16] {
-    static BOOT: OnceLock<[u8; 16]> = OnceLock::new();
-    *BOOT.get_or_init(|| {
+    // Not a `OnceLock`, which a forked child could wait for in vain, if another thread was in it at
+    // the fork. Two threads may both read it: they read the same.
+    static HIGH: AtomicU64 = AtomicU64::new(0);
+    static LOW: AtomicU64 = AtomicU64::new(0);
+    // Acquire: pairs with the Release below; who sees the low half sees the high one.
+    let mut low = LOW.load(Ordering::Acquire);
+    let mut high = HIGH.load(Ordering::Relaxed);
+    if low == 0 {
         let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let hex: String = text.chars().filter(char::is_ascii_hexdigit).collect();
-        u128::from_str_radix(&hex, 16).unwrap_or(0).to_be_bytes()
-    })
+        let id = u128::from_str_radix(&hex, 16).unwrap_or(0);
+        (high, low) = ((id >> 64) as u64, id as u64);
+        HIGH.store(high, Ordering::Relaxed);
+        LOW.store(low, Ordering::Release);
+    }
+    (u128::from(high) << 64 | u128::from(low)).to_be_bytes()
 }
 
 /// The pid of this process, and its start time in clock ticks since boot (field 22 of

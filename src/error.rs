@@ -26,7 +26,7 @@ pub enum Error {
     /// A file's mode or owner does not let this user do what was asked.
     #[error(
         "cannot {action} {}: permission denied to uid {uid}; it belongs to uid {owner} gid {group} \
-         with mode {mode:04o}: ask for the group, or set SHMSTATS_MODE=0640 where it is created",
+         with mode {mode:04o}: ask for the group, or set SHMSTATS_MODE (0640 lets a group read) where it is created",
         path.display()
     )]
     #[non_exhaustive]
@@ -209,17 +209,6 @@ pub enum Error {
         most: usize,
         /// How many there would be.
         found: usize,
-    },
-    /// The value cannot be given to this gauge.
-    #[error("gauge {name}: expected {expected}, found {found}")]
-    #[non_exhaustive]
-    InvalidValue {
-        /// The gauge.
-        name: String,
-        /// What it takes.
-        expected: &'static str,
-        /// What was given.
-        found: String,
     },
 }
 

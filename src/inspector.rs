@@ -19,8 +19,8 @@ use crate::region::file::{self, Purpose};
 use crate::region::mapping::Mapping;
 use crate::region::{Region, View, boot_word};
 use crate::schema::{RecordId, Schema};
-use crate::sync::{AtomicU64, Ordering};
-use crate::table::{CounterTable, GaugeTable, SlotState, roll_up};
+use crate::sync::{AtomicU64, Ordering, fence};
+use crate::table::{CounterTable, GaugeTable, SlotState};
 use crate::value::Value;
 
 pub use self::totals::Totals;
@@ -204,10 +204,14 @@ impl Inspector {
     /// [`Error::Io`] where the kernel will not tell who is alive.
     pub fn observe(&mut self) -> Result<Observation> {
         let mut gauges = GaugeTable::new(&self.view.layout);
+        let this_boot =
+            self.view.region_block()[RegionBlock::BOOT_ID].load(Ordering::Relaxed) == boot_word();
+        // Acquire: pairs with the store in `adopt_boot`: who sees the new boot here sees the new
+        // reset number below, and no gauge of the boot before it.
+        fence(Ordering::Acquire);
         observe(&self.view, &self.file, &mut self.probe, &mut gauges)?;
         let block = self.view.region_block();
         let get = |word: usize| block[word].load(Ordering::Relaxed);
-        let this_boot = get(RegionBlock::BOOT_ID) == boot_word();
         if !this_boot {
             // Nobody has written since the machine started: its gauges are of no time we know.
             gauges.forget_all();
@@ -327,9 +331,8 @@ impl Observation {
 
     /// A gauge of one record, rolled up over all servers; for a shared thing its newest value.
     #[must_use]
-    pub fn gauge_of(&self, schema: &Schema, id: RecordId) -> Option<f64> {
-        let values = self.gauges.values(id, &self.states);
-        roll_up(schema[id].rollup, values.map(Value::as_f64))
+    pub fn gauge_of(&self, id: RecordId) -> Option<f64> {
+        self.gauges.rolled_up_of(id, &self.states)
     }
 
     /// A gauge as one slot's server has it; nothing where it is absent, superseded, or gone with

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::layout::Layout;
 use crate::schema::{RecordId, Schema};
-use crate::table::{CounterTable, GaugeTable, SlotState, roll_up};
+use crate::table::{CounterTable, GaugeTable, SlotState};
 use crate::value::Value;
 
 /// What happened between one drain and the one before it.
@@ -140,8 +140,7 @@ impl Interval {
     /// A gauge of one record, rolled up over all servers; for a shared thing its newest value.
     #[must_use]
     pub fn gauge_of(&self, id: RecordId) -> Option<f64> {
-        let values = self.gauges.values(id, &self.states);
-        roll_up(self.schema()[id].rollup, values.map(Value::as_f64))
+        self.gauges.rolled_up_of(id, &self.states)
     }
 
     /// A gauge as one slot's server has it; nothing where it is absent, superseded, or gone with

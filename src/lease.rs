@@ -8,24 +8,27 @@
 //!
 //! `fork` shares descriptions with the child, whose copies would keep a dead parent's leases
 //! alive. So every descriptor stands in a process-wide list, and a fork handler closes them all in
-//! the child: `close` and atomic stores, nothing else, since other threads' locks may be held for
-//! ever there.
+//! the child: `fstat`, `close` and atomic stores, nothing else, since other threads' locks may be
+//! held for ever there.
 #![allow(unsafe_code)]
+
+mod entry;
+mod fork;
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, RawFd};
-use std::sync::Once;
-
+use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd};
 use std::time::{Duration, Instant};
 
-use crossbeam_utils::CachePadded;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
 use nix::libc;
 use nix::sys::stat::{Mode, fstat};
 
-use crate::sync::{AtomicI32, AtomicI64, AtomicPtr, AtomicU64, Ordering};
+use self::entry::{Entry, TAKEN, entries};
+pub(crate) use self::fork::fork_number;
+use self::fork::{Calm, FORK_PATIENCE, watch_forks};
+use crate::sync::Ordering;
 
 /// Where the lock bytes lie, whatever the version.
 const BASE: i64 = 1 << 40;
@@ -168,8 +171,13 @@ impl Lease {
             // A fork that does not return waits for this very thread, in another's fork handler.
             let late = start.elapsed() >= FORK_PATIENCE;
             if calm.is_some() || late {
-                let fd = open(path.as_str(), OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())?;
-                lease.entry.fd.store(fd.into_raw_fd(), Ordering::SeqCst);
+                let fd = match open(path.as_str(), OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())
+                {
+                    // No /proc here, and nobody else can reach the file.
+                    Err(Errno::ENOENT) if stat.st_nlink == 0 => lease.entry.share(file)?,
+                    opened => opened?.into_raw_fd(),
+                };
+                lease.entry.fd.store(fd, Ordering::SeqCst);
                 if late || calm.is_some_and(Calm::lasted) {
                     return Ok(lease);
                 }
@@ -181,14 +189,7 @@ impl Lease {
 
     /// Whether this process holds the seat, by any description of the same file.
     fn held_here(&self, seat: Seat) -> bool {
-        let file = |entry: &Entry| {
-            (entry.device.load(Ordering::Relaxed), entry.inode.load(Ordering::Relaxed))
-        };
-        entries().any(|entry| {
-            entry.fd.load(Ordering::Acquire) >= 0
-                && entry.seat.load(Ordering::Acquire) == seat.offset()
-                && file(entry) == file(self.entry)
-        })
+        entries().any(|entry| entry.holds(seat, self.entry.file()))
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
@@ -235,7 +236,17 @@ pub(crate) fn is_held(file: &File, seat: Seat) -> io::Result<bool> {
     // Asking for a read lock: only a write lock is in its way.
     let mut lock = lock_range(libc::F_RDLCK, seat.offset(), 1);
     fcntl(file, FcntlArg::F_OFD_GETLK(&mut lock))?;
-    Ok(lock.l_type != libc::F_UNLCK as libc::c_short)
+    if lock.l_type != libc::F_UNLCK as libc::c_short {
+        return Ok(true);
+    }
+    // A description is not in its own way, so the kernel does not tell of leases that share one.
+    let shares = |entry: &&Entry| entry.shared.load(Ordering::Relaxed);
+    let mut shared = entries().filter(shares).peekable();
+    if shared.peek().is_none() {
+        return Ok(false);
+    }
+    let stat = fstat(file)?;
+    Ok(shared.any(|entry| entry.holds(seat, (stat.st_dev, stat.st_ino))))
 }
 
 /// Whether anyone is attached. Works on any readable descriptor; a read lock by a mere reader
@@ -253,166 +264,5 @@ fn lock_range(kind: i32, start: i64, len: i64) -> libc::flock {
         l_start: start,
         l_len: len,
         l_pid: 0, // asked for by the OFD commands
-    }
-}
-
-/// How often this process has been forked off: 0 in the first, one more in each child.
-#[inline(always)]
-pub(crate) fn fork_number() -> u64 {
-    FORKS.load(Ordering::Relaxed)
-}
-
-/// Read by every add to a single-writer counter, so it shares its line with nothing.
-static FORKS: CachePadded<AtomicU64> = CachePadded::new(AtomicU64::new(0));
-
-/// One descriptor of the process-wide list. Entries are reused and never freed.
-#[derive(Debug)]
-struct Entry {
-    /// `FREE`, `TAKEN` (no descriptor yet) or the descriptor.
-    fd: AtomicI32,
-    device: AtomicU64,
-    inode: AtomicU64,
-    /// The offset of the seat held; 0 for none.
-    seat: AtomicI64,
-    next: AtomicPtr<Entry>,
-}
-
-const FREE: RawFd = -1;
-const TAKEN: RawFd = -2;
-
-static ENTRIES: AtomicPtr<Entry> = AtomicPtr::new(std::ptr::null_mut());
-
-fn entries() -> impl Iterator<Item = &'static Entry> {
-    let follow = |pointer: *mut Entry| {
-        // SAFETY: the list's pointers are null or come from `Box::leak` in `Entry::take`, and
-        // entries are never freed nor borrowed mutably.
-        unsafe { pointer.as_ref() }
-    };
-    std::iter::successors(follow(ENTRIES.load(Ordering::Acquire)), move |entry| {
-        follow(entry.next.load(Ordering::Acquire))
-    })
-}
-
-impl Entry {
-    fn take(device: u64, inode: u64) -> &'static Entry {
-        let free = |entry: &&Entry| {
-            entry.fd.compare_exchange(FREE, TAKEN, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-        };
-        let entry = entries().find(free).unwrap_or_else(|| {
-            let entry: &'static Entry = Box::leak(Box::new(Entry {
-                fd: AtomicI32::new(TAKEN),
-                device: AtomicU64::new(0),
-                inode: AtomicU64::new(0),
-                seat: AtomicI64::new(0),
-                next: AtomicPtr::new(std::ptr::null_mut()),
-            }));
-            let pointer = std::ptr::from_ref(entry).cast_mut();
-            // Release: pairs with the Acquire in `entries`; whoever finds the entry finds it whole.
-            let mut head = ENTRIES.load(Ordering::Relaxed);
-            loop {
-                entry.next.store(head, Ordering::Relaxed);
-                let link = ENTRIES.compare_exchange_weak(
-                    head,
-                    pointer,
-                    Ordering::Release,
-                    Ordering::Relaxed,
-                );
-                match link {
-                    Ok(_) => break entry,
-                    Err(now) => head = now,
-                }
-            }
-        });
-        entry.device.store(device, Ordering::Relaxed);
-        entry.inode.store(inode, Ordering::Relaxed);
-        entry
-    }
-
-    /// Closes the descriptor, unless the fork handler has, and frees the entry.
-    fn give_back(&self) {
-        self.seat.store(0, Ordering::Release);
-        self.close(FREE);
-    }
-
-    /// Unlocks and closes the descriptor, if there is one, and leaves `mark` in its place.
-    fn close(&self, mark: RawFd) {
-        let fd = self.fd.load(Ordering::Acquire);
-        if fd >= 0 {
-            // SAFETY: only the one `Lease` of this entry closes a number >= 0, here and below.
-            let open = unsafe { BorrowedFd::borrow_raw(fd) };
-            // Unlocked by name, since closing is not enough: a child forked between the next two
-            // statements has a copy that is listed no more. A length of 0: to the end.
-            let _ = fcntl(open, FcntlArg::F_OFD_SETLK(&lock_range(libc::F_UNLCK, 0, 0)));
-        }
-        self.fd.store(mark, Ordering::Release);
-        if fd >= 0 {
-            // Errors of close(2) say nothing that could be acted on; the descriptor is gone.
-            let _ = nix::unistd::close(fd);
-        }
-    }
-}
-
-fn watch_forks() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        // SAFETY: all three are `extern "C" fn()` for the life of the program; `in_child` does
-        // only what is allowed between fork and exec in a threaded process.
-        let failed =
-            unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child)) };
-        if failed != 0 {
-            tracing::warn!(errno = failed, "no fork handler: do not fork while stats are shared");
-        }
-    });
-}
-
-/// Forks begun by threads of this process, and of those the ones that have returned.
-static BEGUN: AtomicU64 = AtomicU64::new(0);
-static RETURNED: AtomicU64 = AtomicU64::new(0);
-
-/// How long opening a lease's description waits for a moment at which no other thread forks. One
-/// fork takes milliseconds, in a big process.
-const FORK_PATIENCE: Duration = Duration::from_secs(2);
-
-/// A time at which no thread was in the middle of a fork.
-#[derive(Clone, Copy)]
-struct Calm(u64);
-
-impl Calm {
-    fn now() -> Option<Self> {
-        // SeqCst, here and in `lasted` and the handlers: one order of all of them, with `fork`
-        // itself between `before_fork` and `after_fork`. Returned forks are read first, so that
-        // one that begins in between makes the numbers differ.
-        let returned = RETURNED.load(Ordering::SeqCst);
-        (BEGUN.load(Ordering::SeqCst) == returned).then_some(Calm(returned))
-    }
-
-    /// Whether no fork has begun since.
-    fn lasted(self) -> bool {
-        BEGUN.load(Ordering::SeqCst) == self.0
-    }
-}
-
-extern "C" fn before_fork() {
-    BEGUN.fetch_add(1, Ordering::SeqCst);
-}
-
-extern "C" fn after_fork() {
-    RETURNED.fetch_add(1, Ordering::SeqCst);
-}
-
-/// Runs in a forked child before `fork` returns. Async-signal-safe: atomics and close(2).
-extern "C" fn in_child() {
-    FORKS.fetch_add(1, Ordering::Relaxed);
-    // The forks of other threads do not return here.
-    RETURNED.store(BEGUN.load(Ordering::Relaxed), Ordering::Relaxed);
-    for entry in entries() {
-        // An entry stays TAKEN or open in the hands of a `Lease` the child inherited, which
-        // frees it when dropped.
-        let fd = entry.fd.load(Ordering::Relaxed);
-        if fd >= 0 {
-            entry.fd.store(TAKEN, Ordering::Relaxed);
-            let _ = nix::unistd::close(fd);
-        }
-        entry.seat.store(0, Ordering::Relaxed);
     }
 }

@@ -128,8 +128,9 @@
 //! # Fork
 //!
 //! A forked child shares its parent's mapping but owns nothing: it drops the leases it inherited.
-//! It may go on adding to drained counters, which count for the parent's slot. Its other writes are
-//! skipped and counted. It gets a slot of its own from `server.region().claim_any()`.
+//! It may go on adding to drained counters, which count for the parent's slot, also once that slot
+//! has another owner: totals stay right. Its other writes are skipped and counted, and an inherited
+//! logger, primary or process manager does nothing. It gets a slot of its own from `server.region().claim_any()`.
 //!
 //! # The file
 //!

@@ -124,7 +124,8 @@ pub struct IterationStats {
     pub mm_cache: CacheStats,
 }
 
-/// A server's handles of all the preset's records. Cheap to clone.
+/// A server's handles of all the preset's records. Cheap to clone. In a forked child it goes on
+/// counting for the parent's slot and publishes nothing.
 #[derive(Clone, Debug)]
 pub struct Recorder(Arc<Handles>);
 
@@ -138,6 +139,7 @@ struct Handles {
     caches: [CacheCounters; 3],
     /// A snapshot has one writer. The locks are this process's own and die with it.
     engines: Vec<Mutex<Engine>>,
+    server: Server,
 }
 
 #[derive(Debug)]
@@ -182,6 +184,7 @@ impl Recorder {
             corrupted: server.counter(CORRUPTED_REQUESTS)?,
             caches: [cache(CACHES[0])?, cache(CACHES[1])?, cache(CACHES[2])?],
             engines: engines.collect::<Result<_>>()?,
+            server: server.clone(),
         })))
     }
 
@@ -210,6 +213,10 @@ impl Recorder {
             self.count(stats);
         }
         if let (Some(stats), Some(engine)) = (scheduler, self.0.engines.get(engine)) {
+            // Asked before the lock, which another thread may have held at the fork for ever.
+            if !self.0.server.is_mine() {
+                return self.0.server.skip_write();
+            }
             engine.lock().unwrap_or_else(PoisonError::into_inner).publish(time, stats);
         }
     }

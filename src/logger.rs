@@ -55,9 +55,12 @@ impl<F: FnMut(&Interval) -> String + Send> Line for F {
 /// Ticks at an interval; at each tick the primary among all servers drains and logs.
 ///
 /// Run one in every server: any of them takes over when the primary is gone. In the first interval
-/// of a region only server 0 tries to be primary, so that the line usually comes from there. A
-/// line is logged at most once: what a primary drained and did not log before it died is in the
-/// totals and in no line.
+/// of a region only server 0, or one without an index, tries to be primary, so that the line usually
+/// comes from there. A line is logged at most once: what a primary drained and did not log before it
+/// died is in the totals and in no line.
+///
+/// A server that wanted a region and has none yet logs nothing: it keeps its counts to carry them
+/// over, and tries for a slot at each tick. One that never wanted any logs its own line.
 pub struct StatLogger {
     server: Option<Server>,
     /// The region that is drained; for a server that could not have one yet, none.
@@ -68,6 +71,8 @@ pub struct StatLogger {
     forwarder: Option<Forwarder>,
     was_idle: bool,
     warned_removed: bool,
+    /// Of the process that built it: a forked child's copy does nothing.
+    fork: u64,
 }
 
 impl fmt::Debug for StatLogger {
@@ -123,6 +128,7 @@ impl StatLoggerBuilder {
             forwarder: None,
             was_idle: false,
             warned_removed: false,
+            fork: fork_number(),
         };
         if first {
             logger.try_for_primary();
@@ -181,11 +187,14 @@ impl StatLogger {
     /// Whether this process is the one that logs.
     #[must_use]
     pub fn is_primary(&self) -> bool {
-        self.primary.is_some()
+        self.primary.is_some() && self.fork == fork_number()
     }
 
     /// To be called once per interval: logs a line if this process is, or can now be, primary.
     pub fn tick(&mut self) {
+        if self.fork != fork_number() {
+            return;
+        }
         self.attend();
         if self.primary.is_none() && self.is_past_first_interval() {
             self.try_for_primary();
@@ -196,6 +205,9 @@ impl StatLogger {
     /// Logs what is left since the last line. A server that stops calls this last; if the primary
     /// is still there, it will log what this server counted.
     pub fn finish(&mut self) {
+        if self.fork != fork_number() {
+            return;
+        }
         self.attend();
         if self.primary.is_none() {
             self.try_for_primary();

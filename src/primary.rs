@@ -193,7 +193,7 @@ impl Primary {
         let block = self.view().region_block();
         block[RegionBlock::RESET_AT].store(clock::monotonic_ns(), Ordering::Relaxed);
         hook("reset: after time");
-        // Release: who publishes under the new number comes after the drain above.
+        // Release: a reader that sees the new number sees what was drained before it.
         block[RegionBlock::RESET_NUMBER].fetch_add(1, Ordering::Release);
         hook("reset: after number");
     }

@@ -151,7 +151,7 @@ struct Stopping {
 /// ```
 ///
 /// Dropping it stops all servers: SIGTERM, and SIGKILL after the grace time or 2 seconds, whichever
-/// is less.
+/// is less. In a forked child it does nothing.
 #[derive(Debug)]
 pub struct ProcessManager {
     command: CommandFn,
@@ -166,6 +166,9 @@ pub struct ProcessManager {
     /// Cloned for each watcher; kept, so that the channel stays open.
     sender: Sender<Event>,
     exits: Vec<ServerExit>,
+    /// The process that spawned the servers. A forked child's copy of the manager does nothing:
+    /// they are no children of its own.
+    launcher: u32,
 }
 
 impl ProcessManager {
@@ -188,11 +191,15 @@ impl ProcessManager {
         self.servers.iter().map(pid).collect()
     }
 
+    fn is_launcher(&self) -> bool {
+        std::process::id() == self.launcher
+    }
+
     /// Whether a server is there or will be started again.
     #[must_use]
     pub fn is_running(&self) -> bool {
         let over = |server: &Watched| matches!(server.state, State::Ended);
-        !self.servers.iter().all(over)
+        self.is_launcher() && !self.servers.iter().all(over)
     }
 
     /// Whether the servers are being stopped, or were: asked for, or since one ended by itself
@@ -219,6 +226,9 @@ impl ProcessManager {
     ///
     /// A server that cannot be started again is logged and tried again after its next back-off.
     pub fn poll(&mut self) -> Vec<ServerExit> {
+        if !self.is_launcher() {
+            return Vec::new();
+        }
         while let Ok(event) = self.events.try_recv() {
             self.heed(&event);
         }
@@ -259,6 +269,9 @@ impl ProcessManager {
     }
 
     fn stop_within(&mut self, grace: Duration) -> Vec<ServerExit> {
+        if !self.is_launcher() {
+            return Vec::new();
+        }
         let kill_at = self.begin_stop(grace);
         let give_up = kill_at.and_then(|at| at.checked_add(KILL_PATIENCE));
         let mut exits = Vec::new();

@@ -130,9 +130,13 @@ fn read_slot(
     values: &mut [u64; MAX_FIELDS],
 ) {
     let generation = words.generation();
-    for _ in 0..CLAIM_TRIES {
+    for attempt in 0..CLAIM_TRIES {
         let seen = claim::look(generation);
         table.generations[slot] = seen;
+        if seen & 1 == 1 && attempt + 1 < CLAIM_TRIES {
+            std::hint::spin_loop();
+            continue; // Whatever is read now is not of one owner; the last try reads what is Shared.
+        }
         let heartbeat = words.owner()[OwnerBlock::HEARTBEAT_AT].load(Ordering::Relaxed);
         let published = read_words(words, slot, reset, table, values);
         table.heard[slot] = heartbeat.max(published);

@@ -99,6 +99,7 @@ impl RegionOptions {
     /// [`create`](Self::create) and [`Region::open`].
     pub fn open_or_create(&self, path: impl AsRef<Path>, schema: &Schema) -> Result<Region> {
         let path = path.as_ref();
+        self.layout(schema)?; // Numbers out of range are refused, also where nothing is created.
         let deadline = Instant::now() + PATIENCE;
         for _ in 0..OPEN_TRIES {
             match self.open(path) {
@@ -132,7 +133,10 @@ impl RegionOptions {
         let path = path.as_ref();
         self.open_or_create(path, schema).unwrap_or_else(|error| {
             tracing::warn!(%error, "no shared stats: this process counts for itself");
-            self.private(schema)
+            let in_range = |n: u32| n.clamp(1, MAX_SLOTS);
+            let servers = in_range(self.servers);
+            RegionOptions { servers, slots: self.slots.map(in_range), ..self.clone() }
+                .private(schema)
         })
     }
 
@@ -164,7 +168,7 @@ impl RegionOptions {
     /// A region that only this process can reach: same layout, same handles, nobody else sees it.
     ///
     /// # Panics
-    /// When the system has no memory for it, or the number of slots is out of range.
+    /// When the system has no memory or descriptors for it, or the number of slots is out of range.
     #[must_use]
     pub fn private(&self, schema: &Schema) -> Region {
         let make = || {
@@ -173,7 +177,7 @@ impl RegionOptions {
             let lease = attach(&file, Path::new("memfd:shmstats"))?;
             Region::assemble(None, file, layout, lease)
         };
-        make().unwrap_or_else(|error| panic!("no memory for private stats: {error}"))
+        make().unwrap_or_else(|error| panic!("no private stats: {error}"))
     }
 
     /// Removes a region of another schema, or returns for another try after a while: those who
@@ -207,7 +211,9 @@ impl RegionOptions {
     }
 
     fn layout(&self, schema: &Schema) -> Result<Layout> {
-        let slots = self.slots.unwrap_or(self.servers.saturating_mul(2));
+        // Twice as many, as far as a region goes.
+        let twice = self.servers.saturating_mul(2).min(MAX_SLOTS.max(self.servers));
+        let slots = self.slots.unwrap_or(twice);
         for (what, found) in [("number of servers", self.servers), ("number of slots", slots)] {
             if !(1..=MAX_SLOTS).contains(&found) {
                 return Err(Error::InvalidSchema {
@@ -340,6 +346,9 @@ impl Region {
     /// number once more, under which nobody has set anything.
     fn adopt_boot(&self) -> Result<()> {
         let boot = boot_word();
+        if boot == UNKNOWN_BOOT {
+            return Ok(()); // /proc does not tell, so nobody can say that it is another.
+        }
         let block = self.view().region_block();
         let is_of_this_boot = || block[RegionBlock::BOOT_ID].load(Ordering::Acquire) == boot;
         if is_of_this_boot() {
@@ -415,11 +424,15 @@ impl Region {
     pub(crate) fn remove_with(self, hook: impl Fn(&'static str)) -> Result<()> {
         let Some(path) = &self.0.path else { return Ok(()) };
         hook("remove: before lease");
+        if !self.0.lease.is_mine() {
+            return self.of_this_process()?.remove_with(hook); // In a forked child.
+        }
         let alone = self.0.lease.attach_alone().map_err(|e| refused(e, path, "the region"))?;
         hook("remove: after lease");
-        if !alone || Arc::strong_count(&self.0) > 1 {
+        // Every server and handle of this process holds a clone.
+        let by_this_process = Arc::strong_count(&self.0) > 1;
+        if !alone || by_this_process {
             let _ = self.0.lease.attach_shared();
-            let by_this_process = alone;
             let (what, path) = ("the region".into(), path.clone());
             return Err(Error::Held { what, path, by_this_process, pid: None });
         }
@@ -462,6 +475,9 @@ impl Region {
         &self.0.file
     }
 }
+
+/// What [`boot_word`] says where /proc does not tell.
+const UNKNOWN_BOOT: u64 = 1;
 
 /// The first half of the boot id, as the region block keeps it; never 0.
 pub(crate) fn boot_word() -> u64 {

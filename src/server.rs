@@ -33,8 +33,8 @@ pub(crate) const NO_INDEX: u64 = u64::MAX;
 #[derive(Clone, Debug)]
 pub struct Server(pub(crate) Arc<Slot>);
 
-/// A claimed slot: what every handle keeps alive, so that no handle can write into the slot of a
-/// next owner.
+/// A claimed slot: what every handle keeps alive, so that no handle of the process that claimed it
+/// can write into the slot of a next owner.
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) index: u32,
@@ -74,15 +74,32 @@ impl Wanted {
         Ok(Wanted { path: path.into(), index: index.transpose()? })
     }
 
-    /// Opens the region and claims a slot, if it measures what is expected.
-    pub(crate) fn claim(&self, schema: &Schema) -> Result<Server> {
-        let region = Region::open(&self.path)?;
-        if let Some(difference) = schema.difference(region.schema()) {
-            return Err(Error::SchemaMismatch { path: self.path.clone(), difference });
+    /// As [`claim`](Self::claim), for one who has been refused before: waits for nobody, and is not
+    /// counted as refused again.
+    pub(crate) fn claim_again(&self, schema: &Schema) -> Result<Server> {
+        let region = self.open(schema)?;
+        let own = self.index.filter(|index| *index < region.slot_count());
+        let own = own.map(|index| region.claim_slot(index, self.index, Duration::ZERO, no_hook));
+        match own {
+            Some(Err(Error::Held { .. })) | None => region.claim_free(self.index),
+            Some(claimed) => claimed,
         }
+    }
+
+    /// Opens the region and claims a slot, if it measures what is expected.
+    fn claim(&self, schema: &Schema) -> Result<Server> {
+        let region = self.open(schema)?;
         match self.index {
             Some(index) => region.claim_preferring(index),
             None => region.claim_any(),
+        }
+    }
+
+    fn open(&self, schema: &Schema) -> Result<Region> {
+        let region = Region::open(&self.path)?;
+        match schema.difference(region.schema()) {
+            Some(difference) => Err(Error::SchemaMismatch { path: self.path.clone(), difference }),
+            None => Ok(region),
         }
     }
 }
@@ -103,7 +120,7 @@ impl Region {
     /// # Errors
     /// [`Error::NoFreeSlot`], which is also counted in the region, and [`Error::Removed`].
     pub fn claim_any(&self) -> Result<Server> {
-        self.claim_free(None)
+        self.claim_free(None).inspect_err(|error| self.count_refusal(error))
     }
 
     /// Claims the slot of this index, or any free one if somebody holds it, as in a rolling
@@ -112,25 +129,32 @@ impl Region {
     /// # Errors
     /// As [`claim_any`](Self::claim_any).
     pub fn claim_preferring(&self, index: u32) -> Result<Server> {
+        let free = || self.claim_free(Some(index)).inspect_err(|error| self.count_refusal(error));
         if index >= self.slot_count() {
-            return self.claim_free(Some(index));
+            return free();
         }
         match self.claim_slot(index, Some(index), PATIENCE, no_hook) {
-            Err(Error::Held { .. }) => self.claim_free(Some(index)),
+            Err(Error::Held { .. }) => free(),
             claimed => claimed,
         }
     }
 
     fn claim_free(&self, server_index: Option<u32>) -> Result<Server> {
+        let region = self.of_this_process()?;
         let (servers, slots) = (self.server_count().min(self.slot_count()), self.slot_count());
         for index in (servers..slots).chain(0..servers) {
-            match self.claim_slot(index, server_index, Duration::ZERO, no_hook) {
+            match region.claim_slot(index, server_index, Duration::ZERO, no_hook) {
                 Err(Error::Held { .. }) => {}
                 claimed => return claimed,
             }
         }
-        count_in(self, RegionBlock::REFUSED_SERVERS);
         Err(Error::NoFreeSlot { path: self.path().into(), slots })
+    }
+
+    fn count_refusal(&self, error: &Error) {
+        if matches!(error, Error::NoFreeSlot { .. }) {
+            count_in(self, RegionBlock::REFUSED_SERVERS);
+        }
     }
 
     pub(crate) fn claim_slot(
@@ -164,7 +188,8 @@ impl Region {
     fn refused_slot(&self, mut error: Error, index: u32) -> Error {
         if let Error::Held { pid, .. } = &mut error {
             let owner = self.view().slot(index as usize).owner();
-            *pid = Some(owner[OwnerBlock::PID].load(Ordering::Relaxed));
+            // 0: it has not got so far, or is a reader whose lock is in the way.
+            *pid = Some(owner[OwnerBlock::PID].load(Ordering::Relaxed)).filter(|pid| *pid != 0);
         }
         error
     }
@@ -356,6 +381,11 @@ impl Server {
     #[must_use]
     pub fn is_mine(&self) -> bool {
         self.0.lease.is_mine()
+    }
+
+    /// Counts a write that was not done.
+    pub(crate) fn skip_write(&self) {
+        self.0.skip_write();
     }
 
     /// Notes that the server is alive, for onlookers; the logger's tick does this too. Nothing is

@@ -23,6 +23,9 @@ pub enum SlotState {
     Released,
 }
 
+/// A publication further ahead of the reader's clock than this counts as absent.
+const AHEAD_NS: u64 = 1_000_000_000;
+
 /// A u64 per slot and counter.
 #[derive(Clone, Debug)]
 pub(crate) struct CounterTable {
@@ -198,8 +201,13 @@ impl GaugeTable {
         let slots = layout.slot_count as usize;
         for (n, shape) in layout.schema.snapshots().iter().enumerate() {
             for slot in 0..slots {
-                let old = |s: Stamp| self.now.saturating_sub(s.time) > shape.stale_after_ns;
-                if shape.stale_after_ns > 0 && self.stamp(slot, n).is_some_and(old) {
+                // Of a time to come: given wrongly, and would win for ever.
+                let early = |s: Stamp| s.time > self.now.saturating_add(AHEAD_NS);
+                let old = |s: Stamp| {
+                    let limit = shape.stale_after_ns;
+                    limit > 0 && self.now.saturating_sub(s.time) > limit
+                };
+                if self.stamp(slot, n).is_some_and(|s| early(s) || old(s)) {
                     let (words, stamps) = self.row_mut(slot);
                     stamps[n] = None;
                     words[shape.records.clone()].fill(None);
@@ -248,6 +256,11 @@ impl GaugeTable {
         let first = schema.named(name).next()?;
         let values = schema.named(name).flat_map(|id| self.values(id, states));
         roll_up(schema[first].rollup, values.map(Value::as_f64))
+    }
+
+    /// A gauge of one record, rolled up over the slots.
+    pub(crate) fn rolled_up_of(&self, id: RecordId, states: &[SlotState]) -> Option<f64> {
+        roll_up(self.schema()[id].rollup, self.values(id, states).map(Value::as_f64))
     }
 
     pub(crate) fn fits(&self, layout: &Arc<Layout>) -> bool {

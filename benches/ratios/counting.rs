@@ -19,7 +19,7 @@ struct Private([u64; 16]);
 
 /// Counting, five counters at a time.
 pub(crate) fn counters(setting: &Setting) -> Vec<Row> {
-    let (_region, servers) = setting.full_region("counting", &everything(), 2);
+    let (_region, servers) = setting.full_region("counting", &everything(), 1);
     let server = &servers[0];
     let drained: [Counter; 5] =
         std::array::from_fn(|n| server.counter(&format!("c{n}")).expect("declared"));

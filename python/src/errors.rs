@@ -68,7 +68,6 @@ pub(crate) fn exception(py: Python<'_>, error: Error) -> PyErr {
         | Error::UnsupportedVersion { .. }
         | Error::UnsupportedFileSystem { .. } => raise(py, "InvalidRegionError", text),
         Error::Environment { .. } => raise(py, "EnvironmentVariableError", text),
-        Error::InvalidValue { .. } => raise(py, "InvalidValueError", text),
         _ => raise(py, "Error", text),
     }
 }

@@ -227,7 +227,7 @@ impl PyObservation {
     ) -> PyResult<Option<f64>> {
         let empty = PyDict::new(py);
         let ids = find(py, &self.schema, name, Some(labels.unwrap_or(&empty)))?;
-        Ok(ids.first().and_then(|id| self.observation.gauge_of(&self.schema, *id)))
+        Ok(ids.first().and_then(|id| self.observation.gauge_of(*id)))
     }
 
     /// Every gauge that has a value, rolled up over servers, by `name{labels}`.
@@ -235,7 +235,7 @@ impl PyObservation {
     fn gauges<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(py);
         for (id, record) in ids(&self.schema) {
-            let value = self.observation.gauge_of(&self.schema, id);
+            let value = self.observation.gauge_of(id);
             if let (Kind::Gauge(_), Some(value)) = (record.kind, value) {
                 dict.set_item(series(record), value)?;
             }

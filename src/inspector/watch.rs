@@ -34,7 +34,8 @@ impl Inspector {
 
 impl Watch {
     /// What was counted since the last call, or since [`Inspector::watch`], and the gauges and
-    /// servers as of now. A count is in exactly one interval, whenever the primary drains it.
+    /// servers as of now. A count is in exactly one interval, whenever the primary drains it. With
+    /// nobody attached there are no gauges: they would describe what is not there.
     ///
     /// # Errors
     /// As [`Inspector::observe`]; then nothing is taken.
@@ -59,6 +60,9 @@ impl Watch {
         interval.elapsed = Duration::from_nanos(now.saturating_sub(self.at));
         interval.states = observation.states;
         interval.gauges = observation.gauges;
+        if !observation.attached {
+            interval.gauges.forget_all();
+        }
         self.at = now;
         Ok(interval)
     }

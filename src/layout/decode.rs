@@ -14,7 +14,7 @@ use super::{
     Span, VERSION,
 };
 use crate::protocol::snapshot::HEAD_WORDS;
-use crate::schema::names::{MAX_HELP, MAX_NAME};
+use crate::schema::names::{MAX_HELP, MAX_LABELS, MAX_NAME};
 use crate::schema::{
     CounterMode, Kind, MAX_FIELDS, MAX_RECORDS, Record, RecordId, Schema, SnapshotShape,
 };
@@ -169,6 +169,12 @@ impl<'a> Strings<'a> {
         let mut labels = Vec::new();
         let mut read = 0;
         while read < text.len as usize {
+            check(
+                labels.len() < MAX_LABELS,
+                field,
+                format!("at most {MAX_LABELS} labels"),
+                "more",
+            )?;
             let (Some(key), Some(value)) = (next(), next()) else {
                 return Err(Fault {
                     field: field.into(),

@@ -28,7 +28,10 @@ impl Window {
         self.sum.queries = self.sum.queries.saturating_add(stats.queries);
         self.sum.hits = self.sum.hits.saturating_add(stats.hits);
         // The newest interval always counts, even if it alone is more than the limit.
-        while self.sum.requests > self.limit && self.recent.len() > 1 {
+        let crowded = |window: &Self| {
+            window.sum.requests > window.limit || window.recent.len() as u64 > window.limit
+        };
+        while self.recent.len() > 1 && crowded(self) {
             if let Some(old) = self.recent.pop_front() {
                 self.sum.requests = self.sum.requests.saturating_sub(old.requests);
                 self.sum.queries = self.sum.queries.saturating_sub(old.queries);

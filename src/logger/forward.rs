@@ -18,17 +18,25 @@ pub(super) struct Forwarder {
     to: Server,
     /// The sequence of each snapshot that was carried last.
     sequences: Vec<u64>,
+    /// The region's reset number at that time.
+    reset: u64,
 }
 
 impl Forwarder {
     /// Tries to have a slot in the region that the server could not have when it started.
     pub(super) fn join(server: &Server) -> Option<Self> {
-        let to = server.wanted()?.claim(server.region().schema()).ok()?;
+        if !server.is_mine() {
+            return None; // A forked child's copy: the parent's logger carries its counts.
+        }
+        // First: another logger of this server may be forwarding already, and takes no slot for it.
         let from = server.region().primary().ok()?;
+        let to = server.wanted()?.claim_again(server.region().schema()).ok()?;
         tracing::info!(path = %to.region().path().display(), slot = to.slot(), "shared stats at last");
         let drained = from.interval();
         let sequences = vec![0; server.region().schema().snapshots().len()];
-        Some(Forwarder { from, drained, to, sequences })
+        // Relaxed, here and below: what is carried next is of this reset or a later one.
+        let reset = to.region().view().reset_number().load(Ordering::Relaxed);
+        Some(Forwarder { from, drained, to, sequences, reset })
     }
 
     pub(super) fn region(&self) -> &Region {
@@ -42,12 +50,17 @@ impl Forwarder {
         let (from, to) = (self.from.region().view(), self.to.region().view());
         let slot = self.to.slot() as usize;
         let (from_reset, to_reset) = (from.reset_number(), to.reset_number());
+        // A reset hides what was set before it: here, too.
+        let reset = to_reset.load(Ordering::Relaxed);
+        if std::mem::replace(&mut self.reset, reset) != reset {
+            from_reset.fetch_add(1, Ordering::Relaxed);
+        }
         for (i, place) in from.layout.places.iter().enumerate() {
             let id = RecordId(i);
             let delta = self.drained.delta_of(id);
             match *place {
                 Place::Drained(n) if delta > 0 => {
-                    counter::add(&to.slot(slot).books().pending[n], delta)
+                    counter::add(&to.slot(slot).books().pending[n], delta);
                 }
                 // The slot was claimed for this alone: nobody else writes its cells.
                 Place::Single(n) if delta > 0 => {
@@ -71,7 +84,8 @@ impl Forwarder {
             let Some(mut stamp) = snapshot::read(from.slot(0).snapshot(n), values) else {
                 continue;
             };
-            if stamp.sequence == self.sequences[n] {
+            let hidden = stamp.reset != from_reset.load(Ordering::Relaxed);
+            if hidden || stamp.sequence == self.sequences[n] {
                 continue;
             }
             self.sequences[n] = stamp.sequence;

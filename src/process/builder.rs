@@ -121,6 +121,7 @@ impl ProcessManagerBuilder {
             events,
             sender,
             exits: Vec::new(),
+            launcher: std::process::id(),
         };
         for index in 0..self.count {
             match manager.start(index) {

@@ -50,8 +50,8 @@ pub(super) struct Sample {
 pub(super) struct Families {
     list: Vec<Family>,
     by_name: HashMap<String, usize>,
-    /// By family and sorted labels: the servers that have a sample.
-    seen: HashMap<(usize, Labels), Vec<Option<usize>>>,
+    /// By family and sorted labels: which of the family's groups have them.
+    seen: HashMap<(usize, Labels), Vec<usize>>,
     samples: usize,
     /// By region and name.
     skipped: HashSet<(usize, String)>,
@@ -94,18 +94,21 @@ impl Families {
         key.extend(group.shm_region.iter().map(|name| ("shm_region".into(), name.clone())));
         key.sort();
         let seen = self.seen.entry((family, key)).or_default();
+        let groups = &mut self.list[family].groups;
         let offered = group.samples.len();
-        if !seen.is_empty() {
-            group.samples.retain(|sample| !seen.contains(&sample.server));
+        for other in seen.iter().map(|at| &groups[*at]) {
+            let taken = |server| other.samples.iter().any(|sample| sample.server == server);
+            group.samples.retain(|sample| !taken(sample.server));
         }
-        seen.extend(group.samples.iter().map(|sample| sample.server));
         self.samples += group.samples.len();
-        if group.samples.len() < offered {
+        let left_out = group.samples.len() < offered;
+        if !group.samples.is_empty() {
+            seen.push(groups.len());
+            groups.push(group);
+        }
+        if left_out {
             let name = self.list[family].name.clone();
             self.skip(region, &name);
-        }
-        if !group.samples.is_empty() {
-            self.list[family].groups.push(group);
         }
     }
 

@@ -85,7 +85,7 @@ impl Gatherer<'_> {
         }
         let shared = schema[id].scope == Scope::Shared;
         if self.options.sum && !shared {
-            let value = self.observation.gauge_of(schema, id).map(Value::F64);
+            let value = self.observation.gauge_of(id).map(Value::F64);
             return value.map(|value| Sample { server: None, value }).into_iter().collect();
         }
         let sample = |slot| {

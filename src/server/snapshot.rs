@@ -16,6 +16,7 @@ use crate::value::GaugeValue;
 /// A place in a snapshot; from [`Snapshot::field`].
 #[derive(Clone, Copy, Debug)]
 pub struct Field<T: GaugeValue> {
+    shape: usize,
     index: usize,
     kind: PhantomData<T>,
 }
@@ -56,25 +57,28 @@ impl Snapshot {
                 }
             },
         })?;
-        Ok(Field { index, kind: PhantomData })
+        Ok(Field { shape: self.shape, index, kind: PhantomData })
     }
 
-    /// Sets a value for the publications from now on. NaN is not one: it is skipped, and the
-    /// region says that writes were.
+    /// Sets a value for the publications from now on. NaN is not one, and a field of another
+    /// snapshot has no place here: then the write is skipped, and the region says that some were.
     #[inline(always)]
     pub fn set<T: GaugeValue>(&mut self, field: Field<T>, value: T) {
-        match value.to_bits() {
-            Some(bits) => {
-                self.values[field.index] = bits;
+        let place = self.values.get_mut(field.index).filter(|_| field.shape == self.shape);
+        match (place, value.to_bits()) {
+            (Some(place), Some(bits)) => {
+                *place = bits;
                 self.present |= 1 << field.index;
             }
-            None => self.slot.skip_write(),
+            _ => self.slot.skip_write(),
         }
     }
 
     /// Leaves a value out of the publications from now on.
     pub fn unset<T: GaugeValue>(&mut self, field: Field<T>) {
-        self.present &= !(1 << field.index);
+        if field.shape == self.shape {
+            self.present &= !(1 << field.index);
+        }
     }
 
     /// Publishes what was set, as of now.

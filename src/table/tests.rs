@@ -149,6 +149,18 @@ fn a_publication_is_stale_after_and_not_at_its_time() {
     }
 }
 
+/// It would win for ever, and never be stale.
+#[test]
+fn a_publication_of_a_time_to_come_is_absent() {
+    for (ahead, counts) in [(AHEAD_NS, true), (AHEAD_NS + 1, false), (u64::MAX - NOW, false)] {
+        let mut table = table();
+        publish(&mut table, 0, 1, stamp(NOW, 2), [3, 0]);
+        publish(&mut table, 1, 1, stamp(NOW + ahead, 2), [4, 0]);
+        table.settle();
+        assert_eq!(table.newest(1), Some(usize::from(counts)), "{ahead} ns ahead");
+    }
+}
+
 #[test]
 fn a_stale_newest_does_not_bring_an_older_one_back() {
     let mut table = table();

@@ -53,7 +53,7 @@ fn totals_of(inspector: &mut Inspector) -> [u64; 3] {
 fn gauge(observation: &Observation, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
     let schema = sample::schema();
     let id = schema.find(name, labels).expect("a gauge of the sample");
-    observation.gauge_of(&schema, id)
+    observation.gauge_of(id)
 }
 
 #[test]

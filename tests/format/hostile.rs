@@ -124,7 +124,7 @@ fn exercise(path: &Path) {
         inspector.totals();
         let observation = inspector.observe().unwrap();
         for id in schema.ids() {
-            let _ = (inspector.last_totals().of(id), observation.gauge_of(&schema, id));
+            let _ = (inspector.last_totals().of(id), observation.gauge_of(id));
         }
         observation.owners.iter().for_each(|owner| assert!(!owner.is_stopped()));
         assert!(!format!("{observation:?}").is_empty());

@@ -75,7 +75,7 @@ fn the_server_counts_and_is_alive_until_it_gives_its_slot_back() {
     assert_eq!(owner.server_index, Some(1));
     let gauge = |name, labels: &[_]| {
         let id = schema.find(name, labels).unwrap();
-        observation.gauge_of(&schema, id)
+        observation.gauge_of(id)
     };
     assert_eq!(gauge("in_flight", &[]), Some(-2.0));
     assert_eq!(gauge("threads", &[("state", "running")]), Some(12.0));

@@ -18,6 +18,8 @@ tests![
     a_removed_file_is_noticed,
     one_writer_per_record,
     a_stopped_server_is_seen,
+    a_field_of_another_snapshot_has_no_place,
+    numbers_out_of_range,
 ];
 
 fn two_processes_want_one_slot() {
@@ -171,4 +173,39 @@ fn a_stopped_server_is_seen() {
     kill(pid, Signal::SIGCONT).expect("to continue it");
     until("the server to go on", || !stopped());
     worker.ok("record 1 1 1 4");
+}
+
+fn a_field_of_another_snapshot_has_no_place() {
+    let place = Place::new(1);
+    let server = place.region.claim(0).expect("a slot");
+    let mut load = server.snapshot("load", &[]).expect("a snapshot");
+    let mut engine = server.snapshot("engine", &[("engine", "0")]).expect("a snapshot");
+    let foreign = load.field::<f64>("load_kv").expect("a field");
+    engine.set(foreign, 1.5);
+    engine.unset(foreign);
+    engine.publish();
+    load.set(foreign, 0.5);
+    load.publish();
+    let interval = place.primary().drain();
+    assert_eq!((interval.gauge("running"), interval.gauge("kv")), (None, None));
+    assert_eq!(interval.gauge("load_kv"), Some(0.5));
+    let mut inspector = place.region.inspector().expect("an inspector");
+    assert_eq!(inspector.observe().expect("an observation").skipped_writes, 1);
+}
+
+/// Strict calls refuse them; the one that never fails goes on in private.
+fn numbers_out_of_range() {
+    let place = Place::new(1);
+    for options in [Region::options(0), Region::options(1_000_000), Region::options(1).slots(0)] {
+        let refusal = options.open_or_create(place.path(), &schema()).expect_err("out of range");
+        assert!(refusal.to_string().contains("expected 1 to 4096"), "{refusal}");
+        assert!(options.open_or_private(place.path(), &schema()).is_private());
+    }
+    assert_eq!(place.region.server_count(), 1, "nobody changed it");
+    let many = place.path().with_extension("many");
+    let region = Region::create(many, &schema(), 3000).expect("as many slots as there can be");
+    assert_eq!(region.slot_count(), 4096);
+    let regrown = Region::open_or_create(place.path(), &schema(), 2).expect("the same schema");
+    assert_eq!(regrown.server_count(), 2, "a restart with more servers, which the slots allow");
+    assert_eq!(place.region.server_count(), 2);
 }

@@ -14,6 +14,7 @@ tests![
     another_takes_over,
     the_last_interval_is_logged,
     a_private_server_joins_later,
+    a_second_logger_of_a_private_server_takes_no_slot,
     the_llm_line,
     idle_lines_are_quiet,
     a_thread_ticks_by_itself,
@@ -120,10 +121,28 @@ fn a_private_server_joins_later() {
     let observation = inspector.observe().expect("an observation");
     let schema = region.schema();
     let gauge = |name, labels: &[(&str, &str)]| {
-        observation.gauge_of(schema, schema.find(name, labels).expect("a record"))
+        observation.gauge_of(schema.find(name, labels).expect("a record"))
     };
     assert_eq!(gauge("in_flight", &[]), Some(2.0));
     assert_eq!(gauge("running", &[("engine", "0")]), Some(3.0));
+}
+
+fn a_second_logger_of_a_private_server_takes_no_slot() {
+    let folder = TempDir::new_in("/dev/shm").expect("a folder");
+    let path = folder.path().join("late.shmstats");
+    let server = Server::join(&path, Some(0), &crate::support::schema());
+    let lines = Lines::default();
+    let mut first = kept(StatLogger::builder(&server), &lines);
+    let mut second = kept(StatLogger::builder(&server), &lines);
+    let region = Region::create(&path, &crate::support::schema(), 2).expect("a region");
+    for _ in 0..3 {
+        first.tick();
+        second.tick();
+    }
+    let mut inspector = region.inspector().expect("an inspector");
+    let observation = inspector.observe().expect("an observation");
+    let claims: u64 = observation.owners.iter().map(|owner| owner.generation / 2).sum();
+    assert_eq!((claims, observation.refused_servers), (1, 0));
 }
 
 fn the_llm_line() {

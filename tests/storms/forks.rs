@@ -5,13 +5,14 @@
 #![allow(unsafe_code)]
 
 use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork};
-use shmstats::{Counter, Error, Inspector, Region, SlotState, StatLogger};
+use shmstats::{Counter, Error, Inspector, ProcessManager, Region, SlotState, StatLogger};
 
 use crate::actor::{Actor, Role, say};
 use crate::dice::Dice;
@@ -26,6 +27,8 @@ tests![
     a_child_has_a_slot_of_its_own,
     a_signal_handler_adds,
     handles_outlive_their_server,
+    a_launcher_forks,
+    a_daemon_closes_everything,
 ];
 
 pub(crate) const ROLES: &[Role] = &[
@@ -35,6 +38,8 @@ pub(crate) const ROLES: &[Role] = &[
     ("parent_that_ends", parent_that_ends),
     ("own_slot", own_slot),
     ("signalled", signalled),
+    ("launcher_that_forks", launcher_that_forks),
+    ("daemon", daemon),
 ];
 
 const FORKS: u64 = 200;
@@ -322,7 +327,7 @@ fn signalled(arguments: &[String]) {
     let stop = AtomicBool::new(false);
     let added = std::thread::scope(|scope| {
         scope.spawn(|| {
-            for _ in 0..20_000 {
+            for _ in 0..5_000 {
                 nix::sys::pthread::pthread_kill(me, Signal::SIGUSR1).expect("a signal");
                 std::thread::yield_now();
             }
@@ -364,4 +369,55 @@ fn handles_outlive_their_server() {
         drop(handle);
     }
     other.ok("claim 0");
+}
+
+/// Starts a server and forks; the child drops its copy of all that a launcher has.
+fn launcher_that_forks(arguments: &[String]) {
+    let region = open(arguments);
+    let builder = ProcessManager::builder(1, |_| {
+        let mut command = Command::new("sleep");
+        command.arg("3600");
+        command
+    });
+    let mut all = Some((region, builder.spawn().expect("a server")));
+    wait_for(child(|| drop(all.take())));
+    let (region, mut servers) = all.take().expect("all");
+    let ended = servers.wait(Duration::from_millis(200));
+    assert!(ended.is_empty() && servers.is_running(), "a forked child stopped {ended:?}");
+    assert_eq!(servers.stop().len(), 1);
+    drop(region);
+    say("ok");
+}
+
+fn a_launcher_forks() {
+    let place = Place::new(1);
+    assert_eq!(run("launcher_that_forks", &place), "ok");
+    assert!(place.path().exists());
+}
+
+/// Closes all descriptors, as some do who become a daemon, and opens others under their numbers:
+/// those are not closed in the place of what was there.
+fn daemon(arguments: &[String]) {
+    // Never dropped: their own descriptors would be closed twice, by the rules of Rust.
+    let region = std::mem::ManuallyDrop::new(open(arguments));
+    let mut server = Some(region.claim(0).expect("a slot"));
+    let counter = server.as_ref().expect("it").counter("prompt").expect("a counter");
+    counter.add(1);
+    // SAFETY: standard input, output and error stay; what else this process has, it does not use
+    // any more, but for the leases, which is what is tried here.
+    assert_eq!(unsafe { nix::libc::close_range(3, u32::MAX, 0) }, 0);
+    let others: Vec<_> =
+        (0..16).map(|_| std::fs::File::open("/dev/null").expect("a descriptor")).collect();
+    let all_open = || others.iter().all(|file| file.metadata().is_ok());
+    wait_for(child(|| assert!(all_open(), "closed in a forked child")));
+    counter.add(1);
+    drop((server.take(), counter));
+    assert!(all_open(), "closed with the lease");
+    say("ok");
+}
+
+fn a_daemon_closes_everything() {
+    let place = Place::new(1);
+    assert_eq!(run("daemon", &place), "ok");
+    assert_eq!(totals(&place).0, 2);
 }

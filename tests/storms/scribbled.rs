@@ -1,6 +1,7 @@
 //! Whoever may write to a region can make its numbers wrong, and nothing else: no panic, no hang,
 //! no signal sent and no file removed on the word of what is written there.
 
+use std::os::unix::process::ExitStatusExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -12,9 +13,9 @@ use crate::dice::{Dice, times};
 use crate::kills::SetOnDrop;
 use crate::support::{Place, schema};
 
-tests![a_live_region_is_scribbled_over, owners_that_never_were];
+tests![a_live_region_is_scribbled_over, owners_that_never_were, a_truncated_file];
 
-pub(crate) const ROLES: &[Role] = &[("sentinel", sentinel)];
+pub(crate) const ROLES: &[Role] = &[("sentinel", sentinel), ("counting", counting)];
 
 /// Somebody who has nothing to do with the region but for what is written there.
 fn sentinel(_: &[String]) {
@@ -73,7 +74,7 @@ fn use_all(place: &Place, server: &Server, stop: &AtomicBool) -> u64 {
         for name in ["in_flight", "load_running", "load_kv", "running", "kv"] {
             let _ = (observation.gauge(name), interval.gauge(name));
             for id in schema.named(name) {
-                let _ = (observation.gauge_of(&schema, id), interval.age_of(id));
+                let _ = (observation.gauge_of(id), interval.age_of(id));
             }
         }
         if rounds % 64 == 0 {
@@ -150,4 +151,32 @@ fn owners_that_never_were() {
     assert!(!path.exists());
     assert!(sentinel.is_running());
     drop(Region::open_or_create(&path, &schema(), 2).expect("a new one"));
+}
+
+fn counting(arguments: &[String]) {
+    let region = Region::open(&arguments[0]).expect("the region");
+    let counter = region.claim(0).expect("a slot").counter("prompt").expect("a counter");
+    crate::actor::say("ok");
+    loop {
+        counter.inc();
+    }
+}
+
+/// What SECURITY.md says: who truncates a region in use ends its servers by SIGBUS; whoever comes
+/// later gets an error.
+fn a_truncated_file() {
+    let place = Place::new(1);
+    let path = place.path();
+    let (region, _folder) = place.into_parts();
+    drop(region);
+    let mut server = Actor::start("counting", &[&path]);
+    assert_eq!(server.answer(), "ok");
+    let file = std::fs::File::options().write(true).open(&path).expect("the file");
+    file.set_len(0).expect("another length");
+    let signal = server.end().signal();
+    assert_eq!(signal, Some(nix::sys::signal::Signal::SIGBUS as i32));
+    for refused in [Region::open(&path).err(), Inspector::open(&path).err()] {
+        let refused = refused.expect("no region any more");
+        assert!(matches!(refused, Error::InvalidRegion { .. }), "{refused}");
+    }
 }

@@ -226,7 +226,7 @@ impl Reader<'_> {
             labels: labels(&record.labels),
             unit: record.unit.clone(),
             rollup: rollup_word(record.rollup),
-            value: self.observation.gauge_of(schema, id).map(Value::F64).map(Number),
+            value: self.observation.gauge_of(id).map(Value::F64).map(Number),
             by_slot: self.used().filter_map(value).collect(),
         }
     }

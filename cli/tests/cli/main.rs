@@ -4,7 +4,7 @@
 mod errors;
 mod export;
 mod gc;
-mod support;
 mod look;
 mod run;
 mod steady;
+mod support;

@@ -8,8 +8,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value as Json;
 
-use crate::support::{Exporter, Folder, Process, sample, wait_until};
 use crate::root;
+use crate::support::{Exporter, Folder, Process, sample, wait_until};
 
 /// The example's program, built if need be.
 fn example() -> PathBuf {
@@ -39,6 +39,7 @@ fn commands(folder: &Folder, path: &str, live: bool) -> Json {
     let log = folder.run(&["log", path, "--interval", "200ms", "--count", "1"]).good();
     assert!(log.starts_with("All 4 API Servers"), "{log}");
     assert_eq!(log.contains("(4 dead)"), !live, "{log}");
+    assert!(live || log.contains("Running: 0 reqs"), "{log}");
     let metrics = folder.run(&["export", path, "--once"]).good();
     assert!(sample(&metrics, "llm_generation_tokens_total{server=\"0\"}").is_some_and(|n| n > 0.0));
     assert_eq!(metrics.contains("llm_requests_running{engine=\"0\"}"), live, "{metrics}");

@@ -12,8 +12,8 @@ use shmstats::llm::{self, CacheStats, IterationStats, Recorder, SchedulerStats};
 use shmstats::{Inspector, Region};
 
 use crate::docs::block;
-use crate::support::{Exporter, Folder, ask, wait_until};
 use crate::needs;
+use crate::support::{Exporter, Folder, ask, wait_until};
 
 /// Killed when dropped.
 struct Prometheus {

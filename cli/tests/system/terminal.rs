@@ -5,8 +5,8 @@ use std::process::Command;
 use nix::sys::signal::Signal;
 use shmstats::Region;
 
-use crate::support::{Folder, Process, schema, wait_until};
 use crate::needs;
+use crate::support::{Folder, Process, schema, wait_until};
 
 /// A terminal of its own server, which ends with it.
 struct Terminal {
