@@ -25,10 +25,10 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
 use nix::libc;
 use nix::sys::stat::{Mode, fstat};
 
-use self::entry::{Entry, TAKEN, entries};
+use self::entry::{Entry, LOCAL, TAKEN, entries};
 pub(crate) use self::fork::fork_number;
 use self::fork::{Calm, FORK_PATIENCE, watch_forks};
-use crate::sync::Ordering;
+use crate::sync::{Ordering, fence};
 
 /// Where the lock bytes lie, whatever the version.
 const BASE: i64 = 1 << 40;
@@ -79,6 +79,7 @@ impl From<Errno> for Refusal {
 pub(crate) struct Lease {
     entry: &'static Entry,
     fork: u64,
+    local: bool,
 }
 
 impl Lease {
@@ -89,9 +90,24 @@ impl Lease {
         Ok(lease)
     }
 
-    /// Attaches, and takes a seat if nobody holds it, waiting up to `patience` for it.
-    pub(crate) fn take(file: &File, seat: Seat, patience: Duration) -> Result<Self, Refusal> {
-        let lease = Lease::attach(file)?;
+    /// As [`attach`](Self::attach), to a file that only this process can reach. So where the kernel
+    /// has no such locks, or no /proc to open a file again by, as in some sandboxes, the process's
+    /// own list has to do.
+    pub(crate) fn attach_private(file: &File) -> Result<Self, Refusal> {
+        match Lease::attach(file) {
+            Err(Refusal::Os(_)) => Lease::local(file),
+            attached => attached,
+        }
+    }
+
+    /// Attaches once more, and takes a seat if nobody holds it, waiting up to `patience` for it.
+    pub(crate) fn take(
+        &self,
+        file: &File,
+        seat: Seat,
+        patience: Duration,
+    ) -> Result<Self, Refusal> {
+        let lease = if self.local { Lease::local(file)? } else { Lease::attach(file)? };
         lease.sit(seat, patience)?;
         Ok(lease)
     }
@@ -107,6 +123,15 @@ impl Lease {
         let mark = &self.entry.seat;
         if mark.compare_exchange(0, seat.offset(), Ordering::AcqRel, Ordering::Relaxed).is_err() {
             return Err(Refusal::Held { by_this_process: true });
+        }
+        if self.local {
+            // SeqCst: of two that have both left their mark, one at least sees the other's here.
+            fence(Ordering::SeqCst);
+            let others = |entry: &&Entry| !std::ptr::eq(*entry, self.entry);
+            if entries().filter(others).any(|entry| entry.holds(seat, self.entry.file())) {
+                mark.store(0, Ordering::Release);
+                return Err(Refusal::Held { by_this_process: true });
+            }
         }
         self.wait(seat.offset(), libc::F_WRLCK, patience).inspect_err(|_| {
             mark.store(0, Ordering::Release);
@@ -146,6 +171,11 @@ impl Lease {
         self.fork == fork_number()
     }
 
+    /// Whether the kernel knows nothing of it: then a forked child cannot have one beside it.
+    pub(crate) fn is_local(&self) -> bool {
+        self.local
+    }
+
     /// The fork number of the process that took it.
     pub(crate) fn fork(&self) -> u64 {
         self.fork
@@ -160,8 +190,7 @@ impl Lease {
     fn open(file: &File) -> Result<Self, Refusal> {
         watch_forks();
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        let stat = fstat(file)?;
-        let lease = Lease { entry: Entry::take(stat.st_dev, stat.st_ino), fork: fork_number() };
+        let lease = Lease::listed(file, false)?;
         // Another thread's fork between the opening and the listing leaves the child a copy that
         // its handler does not find; a lock on it would outlive this process. No lock is held yet,
         // so such a description is thrown away, and the child's copy of it means nothing.
@@ -171,13 +200,8 @@ impl Lease {
             // A fork that does not return waits for this very thread, in another's fork handler.
             let late = start.elapsed() >= FORK_PATIENCE;
             if calm.is_some() || late {
-                let fd = match open(path.as_str(), OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())
-                {
-                    // No /proc here, and nobody else can reach the file.
-                    Err(Errno::ENOENT) if stat.st_nlink == 0 => lease.entry.share(file)?,
-                    opened => opened?.into_raw_fd(),
-                };
-                lease.entry.fd.store(fd, Ordering::SeqCst);
+                let fd = open(path.as_str(), OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())?;
+                lease.entry.fd.store(fd.into_raw_fd(), Ordering::SeqCst);
                 if late || calm.is_some_and(Calm::lasted) {
                     return Ok(lease);
                 }
@@ -185,6 +209,19 @@ impl Lease {
             }
             std::thread::sleep(Duration::from_micros(50));
         }
+    }
+
+    /// A lease of this process alone, with no lock and no descriptor.
+    fn local(file: &File) -> Result<Self, Refusal> {
+        watch_forks();
+        let lease = Lease::listed(file, true)?;
+        lease.entry.fd.store(LOCAL, Ordering::Release);
+        Ok(lease)
+    }
+
+    fn listed(file: &File, local: bool) -> Result<Self, Refusal> {
+        let stat = fstat(file)?;
+        Ok(Lease { entry: Entry::take(stat.st_dev, stat.st_ino), fork: fork_number(), local })
     }
 
     /// Whether this process holds the seat, by any description of the same file.
@@ -200,6 +237,9 @@ impl Lease {
     }
 
     fn set(&self, offset: i64, kind: i32) -> Result<bool, Refusal> {
+        if self.local {
+            return Ok(self.is_mine());
+        }
         let fd = self.fd().ok_or(Errno::EBADF)?;
         match fcntl(fd, FcntlArg::F_OFD_SETLK(&lock_range(kind, offset, 1))) {
             Ok(_) => Ok(true),
@@ -233,28 +273,39 @@ impl Drop for Lease {
 /// Whether anyone holds the seat. Works on any readable descriptor. Only a write lock counts:
 /// whoever may read the file can take a read lock.
 pub(crate) fn is_held(file: &File, seat: Seat) -> io::Result<bool> {
+    if let Some(mut local) = local_entries(file)? {
+        return Ok(local.any(|(entry, file)| entry.holds(seat, file)));
+    }
     // Asking for a read lock: only a write lock is in its way.
     let mut lock = lock_range(libc::F_RDLCK, seat.offset(), 1);
     fcntl(file, FcntlArg::F_OFD_GETLK(&mut lock))?;
-    if lock.l_type != libc::F_UNLCK as libc::c_short {
-        return Ok(true);
-    }
-    // A description is not in its own way, so the kernel does not tell of leases that share one.
-    let shares = |entry: &&Entry| entry.shared.load(Ordering::Relaxed);
-    let mut shared = entries().filter(shares).peekable();
-    if shared.peek().is_none() {
-        return Ok(false);
-    }
-    let stat = fstat(file)?;
-    Ok(shared.any(|entry| entry.holds(seat, (stat.st_dev, stat.st_ino))))
+    Ok(lock.l_type != libc::F_UNLCK as libc::c_short)
 }
 
 /// Whether anyone is attached. Works on any readable descriptor; a read lock by a mere reader
 /// looks the same as an attached writer.
 pub(crate) fn is_attached(file: &File) -> io::Result<bool> {
+    if local_entries(file)?.is_some() {
+        return Ok(true);
+    }
     let mut lock = lock_range(libc::F_WRLCK, ATTACH, 1);
     fcntl(file, FcntlArg::F_OFD_GETLK(&mut lock))?;
     Ok(lock.l_type != libc::F_UNLCK as libc::c_short)
+}
+
+/// The leases on a file that the kernel knows nothing of; nothing if there are none.
+fn local_entries(
+    file: &File,
+) -> io::Result<Option<impl Iterator<Item = (&'static Entry, (u64, u64))>>> {
+    let local = |entry: &&Entry| entry.fd.load(Ordering::Acquire) == LOCAL;
+    if !entries().any(|entry| local(&entry)) {
+        return Ok(None); // As nearly always: no system call.
+    }
+    let stat = fstat(file)?;
+    let file = (stat.st_dev, stat.st_ino);
+    let mut of_file = entries().filter(local).filter(move |entry| entry.file() == file).peekable();
+    let found = of_file.peek().is_some();
+    Ok(found.then(|| of_file.map(move |entry| (entry, file))))
 }
 
 fn lock_range(kind: i32, start: i64, len: i64) -> libc::flock {

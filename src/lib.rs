@@ -50,6 +50,12 @@
 //!   and no lock prefix, which is many times cheaper. It is never reset and loses nothing, whoever
 //!   is killed. Take it where one thread counts, such as an event loop.
 //!
+//! Five drained counters take 24 ns, exactly what five bare `fetch_add` take, and as long with
+//! another server counting in the next slot; five single-writer counters take 2.4 ns
+//! (`docs/performance.md` says on which machine, and how to measure yours). At a thousand requests
+//! per second the difference is 0.002 % of a core: choose by who counts, and think of the cost only
+//! in loops that count per byte or per token.
+//!
 //! ## Which gauge?
 //!
 //! * One that **stands alone** is set by any thread of the server and describes that server.

@@ -57,7 +57,7 @@ pub fn schema(engines: u32) -> Result<Schema> {
     // Causes before effects: a hit is never seen without its query.
     let mut builder = Schema::builder("llm")
         .counter(tokens(PROMPT_TOKENS, "Prompt tokens, cached ones included"))
-        .counter(tokens(PROMPT_TOKENS_COMPUTED, "Prompt tokens not found in a cache"))
+        .counter(CounterDef::new(PROMPT_TOKENS_COMPUTED).help("Prompt tokens not found in a cache"))
         .counter(tokens(GENERATION_TOKENS, "Generated tokens"))
         .counter(CounterDef::new(PREEMPTIONS).help("Requests put back to waiting"))
         .counter(CounterDef::new(CORRUPTED_REQUESTS).help("Requests with corrupted output"))

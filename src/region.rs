@@ -174,7 +174,8 @@ impl RegionOptions {
         let make = || {
             let layout = self.layout(schema)?;
             let file = file::anonymous(&layout.encode(birth()), layout.file_size)?;
-            let lease = attach(&file, Path::new("memfd:shmstats"))?;
+            let lease = Lease::attach_private(&file)
+                .map_err(|refusal| refused(refusal, Path::new("memfd:shmstats"), "the region"))?;
             Region::assemble(None, file, layout, lease)
         };
         make().unwrap_or_else(|error| panic!("no private stats: {error}"))
@@ -453,6 +454,10 @@ impl Region {
     pub fn of_this_process(&self) -> Result<Region> {
         if self.0.lease.is_mine() {
             return Ok(self.clone());
+        }
+        if self.0.lease.is_local() {
+            let held = Refusal::Held { by_this_process: false };
+            return Err(refused(held, self.path(), "the region"));
         }
         let shared = |e| Error::io("keep open", self.path(), e);
         Ok(Region(Arc::new(Inner {

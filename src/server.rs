@@ -171,7 +171,9 @@ impl Region {
         let region = self.of_this_process()?;
         let what = format!("slot {index}");
         hook("claim: before lease");
-        let lease = Lease::take(region.file(), Seat::Slot(index), patience)
+        let lease = region
+            .lease()
+            .take(region.file(), Seat::Slot(index), patience)
             .map_err(|refusal| self.refused_slot(refused(refusal, path, &what), index))?;
         // Both leases are held: nobody can remove the file from here on.
         if !region.is_private() && lease.links().map_err(|e| refused(e, path, &what))? == 0 {

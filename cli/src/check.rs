@@ -9,7 +9,7 @@ use crate::fail::Failure;
 use crate::find;
 use crate::text::{age, printable, size};
 
-/// Says whether a file is a valid region.
+/// Says whether a file is a valid region, and if not, what is wrong.
 ///
 /// All that a program relies on is checked: kind of file, magic, version, checksum, every offset
 /// and length, the schema's rules. What is unusual but allowed is noted. Exit status: 0 good, 1

@@ -24,8 +24,8 @@ use self::scrape::Exporter;
 /// A region named as the only PATH has no shm_region label. Regions of one folder have their file's
 /// name there, without .shmstats; with several PATHs it is the path as given.
 ///
-/// Counters are totals and have a server label, which is the slot's number; so do gauges of servers.
-/// Gauges of shared things, such as engines, have none. A region that nobody is attached to has
+/// Counters are totals and have a server label, which is the slot's number; so do gauges of
+/// servers. Gauges of shared things, such as engines, have none. A region that nobody is attached to has
 /// counters and no gauges.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {

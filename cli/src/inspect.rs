@@ -17,10 +17,10 @@ pub(crate) const SILENT: Duration = Duration::from_secs(30);
 /// Slots side by side in one table.
 const SLOTS_ABREAST: usize = 8;
 
-/// Shows all of a region, whatever its servers do.
+/// Shows all of a region: head, schema, primary, slots, totals, gauges.
 ///
-/// Head, schema and primary; one row for each slot that was ever claimed; of each series the total,
-/// what of it no drain has taken yet, and the share of each slot; of shared things the newest
+/// It does so whatever the servers do. One row for each slot that was ever claimed; of each series
+/// the total, what of it no drain has taken yet, and the share of each slot; of shared things the newest
 /// observation, its age and who saw it. The shape of the JSON is in docs/json.md.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {

@@ -20,7 +20,7 @@ use crate::text::parse_duration;
 /// How often a region that is gone is looked for.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
-/// Prints the servers' log line, one per interval, without draining.
+/// Prints the servers' log line, from outside, without draining.
 ///
 /// The servers' own logger goes on as if nobody looked: the line is made of the region's totals.
 /// When the region is removed, the command waits for the next one of that name.

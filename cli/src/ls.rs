@@ -12,7 +12,7 @@ use crate::fail::Failure;
 use crate::find::{self, Found};
 use crate::text::{age, one_line, printable, size, table};
 
-/// Lists the regions of a folder.
+/// Lists the regions of a folder: servers alive, age, size, owner.
 ///
 /// A region is live while any process is attached to it, and dead after that: `shmstats gc`
 /// removes dead ones. Files are known by what they begin with; a file whose name ends with

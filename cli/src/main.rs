@@ -32,23 +32,16 @@ struct Cli {
     command: Command,
 }
 
+/// What each says of itself is at its arguments.
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Lists the regions of a folder: servers alive, age, size, owner
     Ls(ls::Args),
-    /// Shows all of a region: head, schema, primary, slots, totals, gauges
     Inspect(inspect::Args),
-    /// Shows a region live: rates by server, shared things, throughput
     Top(top::Args),
-    /// Prints the servers' log line, from outside
     Log(log::Args),
-    /// Serves or prints regions as Prometheus and OpenMetrics text
     Export(export::Args),
-    /// Says whether a file is a valid region, and if not, what is wrong
     Check(check::Args),
-    /// Removes regions that nobody is attached to
     Gc(gc::Args),
-    /// Starts several processes of a program, in any language, that share a region
     Run(run::Args),
 }
 

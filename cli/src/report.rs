@@ -187,7 +187,7 @@ pub(crate) struct Family {
 
 pub(crate) type Labels = BTreeMap<String, String>;
 
-/// A value; in JSON a number, or the strings `NaN`, `+Inf` and `-Inf`, which JSON has no numbers for.
+/// A value; in JSON a number, or one of the strings `NaN`, `+Inf` and `-Inf`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Number(pub(crate) Value);
 

@@ -17,12 +17,13 @@ use crate::log::Format;
 use crate::schema_file;
 use crate::text::parse_duration;
 
-/// Starts N processes of a program that share a region, and logs one line for all of them.
+/// Starts several processes of a program, in any language, that share a region.
 ///
 /// Each finds the region's path in SHMSTATS_REGION, its index in SHMSTATS_SERVER_INDEX and the
-/// number of processes in SHMSTATS_SERVER_COUNT. This launcher is the primary: it drains and logs
-/// to stderr. When told to end (SIGINT, SIGTERM), or when one of the processes ends (see --on-exit),
-/// it stops the others, logs what is left and ends with status 0 if all ended well, else 1.
+/// number of processes in SHMSTATS_SERVER_COUNT. This launcher is the primary: it drains, and logs
+/// one line for all of them to stderr. When told to end (SIGINT, SIGTERM), or when one of the
+/// processes ends (see --on-exit), it stops the others, logs what is left and ends with status 0
+/// if all ended well, else 1.
 ///
 /// The region's file is removed at the end unless --keep is given or --region names it.
 #[derive(Debug, clap::Args)]

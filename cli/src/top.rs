@@ -25,7 +25,7 @@ use crate::fail::Failure;
 use crate::find;
 use crate::text::{colours, parse_duration};
 
-/// Shows a region live: servers as rows, series as columns, shared things below.
+/// Shows a region live: rates by server, shared things, throughput.
 ///
 /// Rates are over the last 1, 10 or 100 seconds of real time (key w), from totals, so the servers'
 /// own log line loses nothing. A server that is stopped, silent, dead, or that counts less than a

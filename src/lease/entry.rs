@@ -1,7 +1,6 @@
 //! The process-wide list of the leases' descriptors, which a fork handler can walk.
 #![allow(unsafe_code)]
 
-use std::fs::File;
 use std::os::fd::{BorrowedFd, RawFd};
 
 use nix::fcntl::{FcntlArg, fcntl};
@@ -9,26 +8,24 @@ use nix::libc;
 use nix::sys::stat::fstat;
 
 use super::{Seat, lock_range};
-use crate::sync::{AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU64, Ordering};
+use crate::sync::{AtomicI32, AtomicI64, AtomicPtr, AtomicU64, Ordering};
 
 /// One descriptor of the process-wide list. Entries are reused and never freed.
 #[derive(Debug)]
 pub(super) struct Entry {
-    /// `FREE`, `TAKEN` (no descriptor yet) or the descriptor.
+    /// `FREE`, `TAKEN` (no descriptor yet), `LOCAL` (none at all) or the descriptor.
     pub(super) fd: AtomicI32,
     device: AtomicU64,
     inode: AtomicU64,
     /// The offset of the seat held; 0 for none.
     pub(super) seat: AtomicI64,
-    /// Whether its description is also that of other leases on the file: where there is no /proc
-    /// to open a private region's file again, which has no other name. Then its locks mean nothing
-    /// to the kernel, and this list is what keeps two of this process apart.
-    pub(super) shared: AtomicBool,
     next: AtomicPtr<Entry>,
 }
 
 pub(super) const FREE: RawFd = -1;
 pub(super) const TAKEN: RawFd = -2;
+/// A lease that the kernel knows nothing of: this list alone keeps two holders apart.
+pub(super) const LOCAL: RawFd = -3;
 
 static ENTRIES: AtomicPtr<Entry> = AtomicPtr::new(std::ptr::null_mut());
 
@@ -54,7 +51,6 @@ impl Entry {
                 device: AtomicU64::new(0),
                 inode: AtomicU64::new(0),
                 seat: AtomicI64::new(0),
-                shared: AtomicBool::new(false),
                 next: AtomicPtr::new(std::ptr::null_mut()),
             }));
             let pointer = std::ptr::from_ref(entry).cast_mut();
@@ -76,7 +72,6 @@ impl Entry {
         });
         entry.device.store(device, Ordering::Relaxed);
         entry.inode.store(inode, Ordering::Relaxed);
-        entry.shared.store(false, Ordering::Relaxed);
         entry
     }
 
@@ -86,15 +81,10 @@ impl Entry {
 
     /// Whether this descriptor has the seat, or is about to, of the file of this device and inode.
     pub(super) fn holds(&self, seat: Seat, file: (u64, u64)) -> bool {
-        self.fd.load(Ordering::Acquire) >= 0
+        let fd = self.fd.load(Ordering::Acquire);
+        (fd >= 0 || fd == LOCAL)
             && self.seat.load(Ordering::Acquire) == seat.offset()
             && self.file() == file
-    }
-
-    /// A copy of the descriptor, in place of a description of its own.
-    pub(super) fn share(&self, file: &File) -> nix::Result<RawFd> {
-        self.shared.store(true, Ordering::Relaxed);
-        fcntl(file, FcntlArg::F_DUPFD_CLOEXEC(0))
     }
 
     /// Closes the descriptor, unless the fork handler has, and frees the entry.
@@ -107,7 +97,7 @@ impl Entry {
     pub(super) fn close(&self, mark: RawFd) {
         let fd = self.fd.load(Ordering::Acquire);
         let ours = fd >= 0 && self.is_open(fd);
-        if ours && !self.shared.load(Ordering::Relaxed) {
+        if ours {
             // SAFETY: only the one `Lease` of this entry closes a number >= 0, here and below.
             let open = unsafe { BorrowedFd::borrow_raw(fd) };
             // Unlocked by name, since closing is not enough: a child forked between the next two

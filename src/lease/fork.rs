@@ -7,7 +7,7 @@ use std::time::Duration;
 use crossbeam_utils::CachePadded;
 use nix::libc;
 
-use super::entry::{TAKEN, entries};
+use super::entry::{LOCAL, TAKEN, entries};
 use crate::sync::{AtomicU64, Ordering};
 
 /// How often this process has been forked off: 0 in the first, one more in each child.
@@ -104,6 +104,9 @@ extern "C" fn in_child() {
             if entry.is_open(fd) {
                 let _ = nix::unistd::close(fd);
             }
+        }
+        if fd == LOCAL {
+            entry.fd.store(TAKEN, Ordering::Relaxed);
         }
         entry.seat.store(0, Ordering::Relaxed);
     }

@@ -27,7 +27,7 @@ pub(super) struct Family {
 }
 
 /// Samples that differ in nothing but their label `server`: said once for all of them, since there
-/// may be thousands.
+/// may be thousands. All have one, or there is a single sample that has none.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Group {
     /// The labels before `server`.

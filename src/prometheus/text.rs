@@ -65,9 +65,8 @@ fn one(family: &Family, format: Format, text: &mut Vec<u8>) {
 /// and is made once: a scrape can have thousands of lines.
 struct Line {
     before_server: Vec<u8>,
+    /// Empty where there is no server.
     behind_server: Vec<u8>,
-    /// Of a sample that is of no server.
-    alone: Vec<u8>,
 }
 
 impl Line {
@@ -77,29 +76,29 @@ impl Line {
         for (key, value) in &group.labels {
             let _ = write!(before, "{key}=\"{}\",", escaped(value, true));
         }
-        let mut alone = before.clone();
-        before.extend_from_slice(b"server=\"");
-        let mut behind = b"\"".to_vec();
+        let mut behind = Vec::new();
+        let of_servers = group.samples.first().is_some_and(|sample| sample.server.is_some());
+        let last = if of_servers {
+            before.extend_from_slice(b"server=\"");
+            behind.extend_from_slice(b"\",");
+            &mut behind
+        } else {
+            &mut before
+        };
         if let Some(name) = &group.shm_region {
-            let name = escaped(name, true);
-            let _ = write!(behind, ",shm_region=\"{name}\"");
-            let _ = write!(alone, "shm_region=\"{name}\",");
+            let _ = write!(last, "shm_region=\"{}\",", escaped(name, true));
         }
-        behind.extend_from_slice(b"} ");
         // The last comma, or the brace of no labels.
-        let last = alone.pop();
-        alone.extend_from_slice(if last == Some(b',') { b"} " } else { b" " });
-        Line { before_server: before, behind_server: behind, alone }
+        let labels = last.pop() == Some(b',');
+        last.extend_from_slice(if labels { b"} " } else { b" " });
+        Line { before_server: before, behind_server: behind }
     }
 
     fn begin(&self, sample: &Sample, text: &mut Vec<u8>) {
-        match sample.server {
-            Some(server) => {
-                text.extend_from_slice(&self.before_server);
-                decimal(server as u64, text);
-                text.extend_from_slice(&self.behind_server);
-            }
-            None => text.extend_from_slice(&self.alone),
+        text.extend_from_slice(&self.before_server);
+        if let Some(server) = sample.server {
+            decimal(server as u64, text);
+            text.extend_from_slice(&self.behind_server);
         }
     }
 }
@@ -125,16 +124,21 @@ fn number(value: Value, text: &mut Vec<u8>) {
 }
 
 /// As `write!(text, "{n}")`, which takes as long as all else of a line.
-fn decimal(mut n: u64, text: &mut Vec<u8>) {
+fn decimal(n: u64, text: &mut Vec<u8>) {
+    let digit = |n: u64| b'0' + (n % 10) as u8;
+    if n < 10 {
+        return text.push(digit(n));
+    }
+    if n < 100 {
+        return text.extend_from_slice(&[digit(n / 10), digit(n)]);
+    }
     let mut digits = [0; 20];
     let mut first = digits.len();
-    loop {
+    let mut rest = n;
+    while rest > 0 {
         first -= 1;
-        digits[first] = b'0' + (n % 10) as u8;
-        n /= 10;
-        if n == 0 {
-            break;
-        }
+        digits[first] = digit(rest);
+        rest /= 10;
     }
     text.extend_from_slice(&digits[first..]);
 }

@@ -215,3 +215,27 @@ proptest! {
         prop_assert_eq!((copy.get(2, RecordId(1)), copy.get(1, RecordId(1))), (counts[2], 0));
     }
 }
+
+#[test]
+fn a_cleared_counter_table_is_zero_whoever_wrote_to_it() {
+    let schema = Schema::builder("t").counter("a").counter("b").build().unwrap();
+    let layout = Arc::new(Layout::of(&schema, 2, 2));
+    let mut full = CounterTable::new(&layout);
+    full.drained_mut().fill(7);
+    let none = CounterTable::new(&layout);
+    let writers: [&dyn Fn(&mut CounterTable); 4] = [
+        &|table| table.row_mut(1).0[0] = 3,
+        &|table| table.drained_mut()[0] = 3,
+        &|table| table.copy_row(&full, 1),
+        &|table| table.set_difference(&full, &none, 0),
+    ];
+    let mut table = CounterTable::new(&layout);
+    for write in writers {
+        write(&mut table);
+        assert!(!table.is_zero());
+        table.clear();
+        assert!(table.is_zero());
+        table.clear();
+        assert!(table.is_zero());
+    }
+}

@@ -290,6 +290,8 @@ pub(crate) fn wait_until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> 
 #[test]
 fn in_a_role() {
     let Ok(role) = std::env::var(ROLE) else { return };
+    // Gone with the test that started it, however that ends.
+    nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL).expect("a wish");
     let path = PathBuf::from(std::env::var_os("SHMSTATS_TEST_PATH").expect("a path"));
     let argument = std::env::var("SHMSTATS_TEST_ARGUMENT").expect("an argument");
     match role.as_str() {
