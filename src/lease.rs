@@ -28,7 +28,7 @@ use nix::sys::stat::{Mode, fstat};
 use self::entry::{Entry, LOCAL, TAKEN, entries};
 pub(crate) use self::fork::fork_number;
 use self::fork::{Calm, FORK_PATIENCE, watch_forks};
-use crate::sync::{Ordering, fence};
+use crate::sync::{AtomicBool, Ordering, fence};
 
 /// Where the lock bytes lie, whatever the version.
 const BASE: i64 = 1 << 40;
@@ -215,6 +215,7 @@ impl Lease {
     fn local(file: &File) -> Result<Self, Refusal> {
         watch_forks();
         let lease = Lease::listed(file, true)?;
+        ANY_LOCAL.store(true, Ordering::Release);
         lease.entry.fd.store(LOCAL, Ordering::Release);
         Ok(lease)
     }
@@ -293,14 +294,18 @@ pub(crate) fn is_attached(file: &File) -> io::Result<bool> {
     Ok(lock.l_type != libc::F_UNLCK as libc::c_short)
 }
 
+/// Whether this process, or one it was forked from, has ever had a lease that the kernel knows
+/// nothing of. A probe asks for every slot, and must not walk through all leases for each.
+static ANY_LOCAL: AtomicBool = AtomicBool::new(false);
+
 /// The leases on a file that the kernel knows nothing of; nothing if there are none.
 fn local_entries(
     file: &File,
 ) -> io::Result<Option<impl Iterator<Item = (&'static Entry, (u64, u64))>>> {
-    let local = |entry: &&Entry| entry.fd.load(Ordering::Acquire) == LOCAL;
-    if !entries().any(|entry| local(&entry)) {
-        return Ok(None); // As nearly always: no system call.
+    if !ANY_LOCAL.load(Ordering::Acquire) {
+        return Ok(None); // As nearly always: no system call, and no walk through the list.
     }
+    let local = |entry: &&Entry| entry.fd.load(Ordering::Acquire) == LOCAL;
     let stat = fstat(file)?;
     let file = (stat.st_dev, stat.st_ino);
     let mut of_file = entries().filter(local).filter(move |entry| entry.file() == file).peekable();

@@ -123,13 +123,17 @@ def growth(lines, path):
         svg.line([(x, top), (x, bottom)])
         svg.text(x, bottom + 18, f"{s:,}", 12, "middle")
     svg.text((left + right) / 2, bottom + 38, "slots", 12, "middle")
-    for i, (name, points) in enumerate(lines):
-        colour = LINES[i % len(LINES)]
+    colours = {name: LINES[i % len(LINES)] for i, (name, _) in enumerate(lines)}
+    # From the top down, so that no name stands on another.
+    above = -math.inf
+    for name, points in sorted(lines, key=lambda line: -line[1][-1][1]):
+        colour = colours[name]
         svg.line([at(*point) for point in points], colour, 2)
         for point in points:
             svg.dot(*at(*point), colour)
         x, y = at(*points[-1])
-        svg.text(x + 10, y + 4, name, 12, fill=colour)
+        above = max(y + 4, above + 15)
+        svg.text(x + 10, above, name, 12, fill=colour)
     svg.save(path)
 
 

@@ -184,9 +184,10 @@ impl PyRecorder {
     }
 
     /// Records an object: all of it, or nothing if it raises. Attributes that are missing or None
-    /// are left out. Whether an attribute that is watched is there and not None.
-    #[pyo3(signature = (object, /))]
-    fn record(&self, object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    /// are left out. The gauges are of the time `at`, in nanoseconds of CLOCK_MONOTONIC, or of now.
+    /// Whether an attribute that is watched is there and not None.
+    #[pyo3(signature = (object, at=None, /))]
+    fn record(&self, object: &Bound<'_, PyAny>, at: Option<u64>) -> PyResult<bool> {
         let py = object.py();
         // Taken and not borrowed: attributes may be Python code that comes back here.
         let mut scratch = std::mem::take(&mut *self.scratch.borrow_mut(py));
@@ -200,7 +201,8 @@ impl PyRecorder {
                 core.count(*place, *n);
             }
             if let Some((place, _)) = &self.snapshot {
-                core.publish(*place, &scratch.given, shmstats::monotonic_ns());
+                let at = at.unwrap_or_else(shmstats::monotonic_ns);
+                core.publish(*place, &scratch.given, at);
             }
         });
         *self.scratch.borrow_mut(py) = scratch;

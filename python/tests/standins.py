@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sys
 import types
@@ -99,6 +100,27 @@ class PrometheusStatLogger:
         pass
 
 
+class AsyncMPClient:
+    """Hands out one message."""
+
+    def __init__(self, message: Any) -> None:
+        self.message = message
+
+    async def get_output_async(self) -> Any:
+        return self.message
+
+
+def deliver(
+    logger: Any, scheduler_stats: Any, iteration_stats: Any = None, *rest: Any, at: float = 1.0
+) -> None:
+    """Calls `record` as vLLM's output handler does, with what an engine's message brought."""
+    sent = types.SimpleNamespace(scheduler_stats=scheduler_stats, timestamp=at)
+    client = sys.modules["vllm.v1.engine.core_client"].AsyncMPClient(sent)
+    message = asyncio.run(client.get_output_async())
+    assert message is sent
+    logger.record(message.scheduler_stats, iteration_stats, *rest)
+
+
 def config(rank: int = 0, count: int = 2, positions: int | None = None) -> Any:
     speculative = positions and types.SimpleNamespace(num_speculative_tokens=positions)
     parallel = types.SimpleNamespace(_api_process_rank=rank, _api_process_count=count)
@@ -125,6 +147,9 @@ def install(monkeypatch: Any, *, envs: dict[str, Any] | None = None) -> types.Mo
     module("vllm.envs", **(envs or {"VLLM_COMPUTE_NANS_IN_LOGITS": False}))
     module("vllm.logger", init_logger=logging.getLogger)
     module("vllm.v1")
+    module("vllm.v1.engine")
+    client = type("AsyncMPClient", (AsyncMPClient,), dict(vars(AsyncMPClient)))
+    module("vllm.v1.engine.core_client", AsyncMPClient=client)
     module("vllm.v1.metrics")
     module("vllm.v1.metrics.stats", IterationStats=IterationStats, SchedulerStats=SchedulerStats)
     for name in [name for name in sys.modules if name == "shmstats.vllm.plugin"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import logging
 import multiprocessing
@@ -16,12 +17,13 @@ from conftest import python
 from shmstats.vllm import launch, name_region
 from shmstats.vllm.doctor import main
 from shmstats.vllm.launch import VARIABLE, Launcher, region_of_this_server
-from standins import CacheStats, SchedulerStats, config, iteration
+from standins import CacheStats, SchedulerStats, config, deliver, iteration
 
 
 @pytest.fixture
 def plugin(folder, monkeypatch, caplog):
     """The plugin in a process that a launcher has spawned, as far as it can tell."""
+    caplog.set_level(logging.WARNING, "asyncio")
     caplog.set_level(logging.DEBUG)
     monkeypatch.setattr(multiprocessing, "parent_process", lambda: _Parent(os.getppid()))
     for name in [name for name in os.environ if name.startswith("SHMSTATS_VLLM")]:
@@ -49,18 +51,39 @@ def messages(caplog) -> list[str]:
 def test_it_logs_for_all(plugin, caplog):
     loggers = [plugin.StatLogger(vllm_config=config(rank), engine_indexes=[0]) for rank in (0, 1)]
     loggers[0].log_engine_initialized()
-    loggers[0].record(
-        scheduler_stats=SchedulerStats(2),
-        iteration_stats=iteration(5, 1),
-        mm_cache_stats=None,
-        engine_idx=0,
-    )
-    loggers[1].record(SchedulerStats(4), None)
+    deliver(loggers[0], SchedulerStats(2), iteration(5, 1), None, 0)
+    deliver(loggers[1], SchedulerStats(4), at=2.0)
     for logger in loggers:
         logger.log()
     line = messages(caplog)[-1]
     assert line.startswith("All 2 API Servers: ") and "Running: 4 reqs" in line and "CPU KV" in line
     assert {record.name for record in caplog.records} == {"vllm.shmstats"}
+
+
+def test_the_engines_own_order_counts(plugin, caplog):
+    """Server 0 reads the newer of two messages before server 1 gets to the older one."""
+    loggers = [plugin.StatLogger(vllm_config=config(rank), engine_indexes=[0]) for rank in (0, 1)]
+    deliver(loggers[0], SchedulerStats(0), at=101.5)
+    deliver(loggers[1], SchedulerStats(3), at=101.0)
+    loggers[0].log()
+    assert "Running: 0 reqs" in messages(caplog)[-1]
+    deliver(loggers[1], SchedulerStats(5), at=102.0)
+    loggers[0].log()
+    assert "Running: 5 reqs" in messages(caplog)[-1]
+
+
+def test_without_the_engines_time_that_is_told_once(plugin, caplog):
+    loggers = [plugin.StatLogger(vllm_config=config(rank), engine_indexes=[0]) for rank in (0, 1)]
+    for logger, running in ((loggers[0], 1), (loggers[1], 2), (loggers[1], 3)):
+        logger.record(SchedulerStats(running), None, None, 0)
+    said = [text for text in messages(caplog) if "does not show when" in text]
+    assert len(said) == 2, "by each server"
+    # A message that cannot be stamped gets through.
+    deliver(loggers[1], None, iteration(1), None, 0)
+    client = sys.modules["vllm.v1.engine.core_client"].AsyncMPClient
+    assert asyncio.run(client("no message at all").get_output_async()) == "no message at all"
+    loggers[0].log()
+    assert "Running: 3 reqs" in messages(caplog)[-1]
 
 
 @pytest.mark.parametrize("why", ["one server", "switched off", "another line"])
@@ -71,7 +94,7 @@ def test_it_is_silent(plugin, folder, monkeypatch, caplog, why):
     if why == "another line":
         monkeypatch.setattr(plugin.loggers, "MultiServerLoggingStatLogger", object, raising=False)
     logger = plugin.StatLogger(vllm_config=config(0, count), engine_indexes=[0])
-    logger.record(SchedulerStats(1), iteration(1), None, 0)
+    deliver(logger, SchedulerStats(1), iteration(1), None, 0)
     logger.log()
     assert list(folder.iterdir()) == []
     assert len(messages(caplog)) == (1 if why == "another line" else 0)
@@ -86,7 +109,7 @@ def test_no_exception_leaves_it(plugin, folder, monkeypatch, caplog):
 
     caplog.clear()
     for _ in range(3):
-        logger.record(Broken(), Broken(), Broken(), 0)
+        deliver(logger, Broken(), Broken(), Broken(), 0)
     assert len(messages(caplog)) == 1 and "serving goes on" in messages(caplog)[0]
     monkeypatch.setenv("SHMSTATS_VLLM_JSON", "/nowhere/at/all")
 
@@ -126,7 +149,7 @@ def test_a_start_that_fails_is_a_warning(plugin, folder, monkeypatch, caplog, tr
     if trouble == "bad region":
         region_of_this_server().write_bytes(b"x" * 5000)
     logger = plugin.StatLogger(vllm_config=vllm_config, engine_indexes=[0])
-    logger.record(SchedulerStats(1), iteration(1), None, 0)
+    deliver(logger, SchedulerStats(1), iteration(1), None, 0)
     logger.log()
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "serving goes on" in messages(caplog)[0]
@@ -136,7 +159,9 @@ def test_a_start_that_fails_is_a_warning(plugin, folder, monkeypatch, caplog, tr
 
 def test_lines_of_connectors_are_each_servers_own(plugin, caplog):
     logger = plugin.StatLogger(vllm_config=config(rank=1), engine_indexes=[0])
-    logger.record(SchedulerStats(kv_connector_stats={"moved": 3}, iteration_details=object()), None)
+    deliver(
+        logger, SchedulerStats(kv_connector_stats={"moved": 3}, iteration_details=object()), None
+    )
     logger.log()
     logger.log()
     said = [text for text in messages(caplog) if not text.startswith("All ")]
@@ -150,7 +175,7 @@ def test_a_missing_field_is_told_once(plugin, monkeypatch, caplog):
     stats = sys.modules["vllm.v1.metrics.stats"]
     monkeypatch.setattr(stats, "IterationStats", Iteration)
     logger = plugin.StatLogger(vllm_config=config(), engine_indexes=[0])
-    logger.record(SchedulerStats(1), Iteration(), None, 0)
+    deliver(logger, SchedulerStats(1), Iteration(), None, 0)
     logger.log()
     said = [text for text in messages(caplog) if "does not tell" in text]
     assert len(said) == 1
@@ -161,7 +186,7 @@ def test_a_missing_field_is_told_once(plugin, monkeypatch, caplog):
 def test_timing(plugin, monkeypatch, caplog):
     monkeypatch.setenv("SHMSTATS_VLLM_TIMING", "1")
     logger = plugin.StatLogger(vllm_config=config(positions=2), engine_indexes=[0])
-    logger.record(SchedulerStats(1), iteration(1), CacheStats(1, 1, 1), 0)
+    deliver(logger, SchedulerStats(1), iteration(1), CacheStats(1, 1, 1), 0)
     logger.log()
     assert "record() took" in messages(caplog)[-1]
 

@@ -42,8 +42,8 @@ impl<'a> Books<'a> {
     }
 }
 
-/// Most slots that are drained under one fence: enough to make its cost small (it costs as much as
-/// two or three swaps), and few enough that a primary stopped half way keeps few totals unsettled.
+/// Most slots that are drained under one fence: enough to make its cost small (it costs more than
+/// a swap), and few enough that a primary stopped half way keeps few totals unsettled.
 pub(crate) const BATCH: usize = 8;
 
 /// Whether nothing is pending in these cells. An idle slot is only looked at, and not drained: its

@@ -105,23 +105,35 @@ fn check_trust(path: &Path, stat: &FileStat, trust: &Trust) -> Result<()> {
 /// Network and FUSE file systems do not share a mapping's memory between machines, or at all, and
 /// their locks are not this kernel's.
 fn check_file_system(path: &Path, file: &File) -> Result<()> {
-    const REMOTE: [(FsType, &str); 5] = [
+    let kind = fstatfs(file).map_err(|e| Error::io("look at", path, e))?.filesystem_type();
+    match remote(kind) {
+        Some(name) => Err(Error::UnsupportedFileSystem { path: path.into(), found: name.into() }),
+        None => Ok(()),
+    }
+}
+
+fn remote(kind: FsType) -> Option<&'static str> {
+    const NAMED: [(FsType, &str); 5] = [
         (statfs::NFS_SUPER_MAGIC, "NFS"),
         (statfs::SMB_SUPER_MAGIC, "SMB"),
         (statfs::FUSE_SUPER_MAGIC, "FUSE"),
         (statfs::CODA_SUPER_MAGIC, "Coda"),
         (statfs::AFS_SUPER_MAGIC, "AFS"),
     ];
-    // From linux/magic.h and the kernel's fs/ceph and fs/smb; not in the bindings.
-    const REMOTE_RAW: [(i64, &str); 4] =
-        [(0xff53_4d42, "CIFS"), (0xfe53_4d42, "SMB2"), (0x0102_1997, "9P"), (0x00c3_6400, "Ceph")];
-    let kind = fstatfs(file).map_err(|e| Error::io("look at", path, e))?.filesystem_type();
-    let named = REMOTE.iter().find(|(k, _)| *k == kind).map(|(_, name)| *name);
-    let raw = || REMOTE_RAW.iter().find(|(k, _)| *k == kind.0).map(|(_, name)| *name);
-    match named.or_else(raw) {
-        Some(name) => Err(Error::UnsupportedFileSystem { path: path.into(), found: name.into() }),
-        None => Ok(()),
-    }
+    // Not in the bindings: from linux/magic.h, the kernel's fs/ceph and fs/smb, and the file
+    // systems' own sources.
+    const OTHERS: [(i64, &str); 8] = [
+        (0xff53_4d42, "CIFS"),
+        (0xfe53_4d42, "SMB2"),
+        (0x0102_1997, "9P"),
+        (0x00c3_6400, "Ceph"),
+        (0x6b41_4653, "AFS"),
+        (0x0bd0_0bd0, "Lustre"),
+        (0x4750_4653, "GPFS"),
+        (0x1983_0326, "BeeGFS"),
+    ];
+    let named = NAMED.iter().find(|(k, _)| *k == kind).map(|(_, name)| *name);
+    named.or_else(|| OTHERS.iter().find(|(k, _)| *k == kind.0).map(|(_, name)| *name))
 }
 
 /// Whether the file lives in memory. On a disk, the kernel's write-back can stall a writer.
@@ -319,9 +331,14 @@ fn fill(path: &Path, file: &mut File, head: &[u8]) -> Result<()> {
 /// A file of the same form that only this process, and those it hands it to, can reach.
 pub(crate) fn anonymous(head: &[u8], size: usize) -> Result<File> {
     let path = Path::new("memfd:shmstats");
-    let fd = memfd_create(c"shmstats", MFdFlags::MFD_CLOEXEC)
-        .map_err(|e| Error::io("create", path, e))?;
-    let mut file = File::from(fd);
+    let fd = memfd_create(c"shmstats", MFdFlags::MFD_CLOEXEC).or_else(|errno| {
+        // A sandbox that does not allow it; a file without a name is as good.
+        let flags = OFlag::O_RDWR | OFlag::O_CLOEXEC | OFlag::O_TMPFILE;
+        let folders = [default_dir(), std::env::temp_dir()];
+        let nameless = |folder: &PathBuf| open(folder, flags, Mode::S_IRUSR | Mode::S_IWUSR).ok();
+        folders.iter().find_map(nameless).ok_or(errno)
+    });
+    let mut file = File::from(fd.map_err(|e| Error::io("create", path, e))?);
     reserve(path, &file, size)?;
     fill(path, &mut file, head)?;
     Ok(file)
@@ -348,4 +365,22 @@ pub fn default_dir() -> PathBuf {
 #[must_use]
 pub fn default_path(name: &str) -> PathBuf {
     default_dir().join(format!("{name}.shmstats"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers as statfs(2) and `stat -f -c %t` show them.
+    #[test]
+    fn file_systems_of_other_machines() {
+        let found = |kind: i64| remote(FsType(kind));
+        for (kind, name) in [(0x6969, "NFS"), (0x6573_5546, "FUSE"), (0xff53_4d42, "CIFS")] {
+            assert_eq!(found(kind), Some(name));
+        }
+        // tmpfs, ext4, XFS, Btrfs, overlay.
+        for kind in [0x0102_1994, 0xef53, 0x5846_5342, 0x9123_683e, 0x794c_7630] {
+            assert_eq!(found(kind), None, "{kind:x}");
+        }
+    }
 }

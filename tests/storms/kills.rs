@@ -30,12 +30,14 @@ fn single_word(slot: u32) -> usize {
 }
 
 /// The survivor's longest pair of adds in nanoseconds, of the clock and of its own work; how often
-/// it gave the processor up by itself while adding; and whether it should end.
+/// it gave the processor up by itself while adding; by how many KiB of memory it grew; and whether it
+/// should end.
 const LONGEST: usize = 2 * (VICTIMS as usize + 1);
 const LONGEST_CPU: usize = LONGEST + 1;
 const WAITS: usize = LONGEST + 2;
-const END: usize = LONGEST + 3;
-const WORDS: usize = LONGEST + 4;
+const GROWN: usize = LONGEST + 3;
+const END: usize = LONGEST + 4;
+const WORDS: usize = LONGEST + 5;
 
 /// Region, acknowledgements, slot: adds to both kinds of counter until it is killed.
 fn victim(arguments: &[String]) {
@@ -63,6 +65,7 @@ fn survivor(arguments: &[String]) {
     let mut single = server.single_writer("single").expect("a counter");
     let acks = Acks::open(&arguments[1]);
     let usage = || getrusage(UsageWho::RUSAGE_THREAD).expect("this thread's usage");
+    let memory_before = resident_kib();
     let waits_before = usage().voluntary_context_switches();
     let worked = || clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("a thread's own time");
     let (mut longest, mut longest_cpu) = (0, 0);
@@ -76,8 +79,16 @@ fn survivor(arguments: &[String]) {
         acks.word(single_word(VICTIMS)).fetch_add(1, Ordering::Release);
     }
     acks.set(WAITS, (usage().voluntary_context_switches() - waits_before) as u64);
+    acks.set(GROWN, resident_kib().saturating_sub(memory_before));
     acks.set(LONGEST, longest);
     acks.set(LONGEST_CPU, longest_cpu);
+}
+
+/// Memory of this process that is there, from /proc/self/status.
+fn resident_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("its status");
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("its memory");
+    line.split_whitespace().nth(1).expect("a number").parse().expect("a number")
 }
 
 /// Drains until told to stop; what it drained of both counters, and how often.
@@ -164,6 +175,8 @@ fn servers_are_killed_at_random() {
     });
 
     let mut inspector = Inspector::open(&path).expect("an inspector");
+    let grown = acks.get(GROWN);
+    assert!(grown < 1024, "the survivor grew by {grown} KiB");
     let observation = inspector.observe().expect("an observation");
     let totals = inspector.totals().clone();
     let schema = place.region.schema();

@@ -18,12 +18,14 @@ mod containers;
 mod dice;
 mod forks;
 mod kills;
+mod locks;
 mod namespaces;
 mod primary_kills;
 mod races;
 mod reboot;
 mod rolling;
 mod room;
+mod sandbox;
 mod scribbled;
 mod stopped;
 #[allow(dead_code, reason = "shared with tests/processes, which uses the rest")]
@@ -53,11 +55,13 @@ const ROLES: &[&[actor::Role]] = &[
     containers::ROLES,
     forks::ROLES,
     kills::ROLES,
+    locks::ROLES,
     primary_kills::ROLES,
     races::ROLES,
     reboot::ROLES,
     rolling::ROLES,
     room::ROLES,
+    sandbox::ROLES,
     scribbled::ROLES,
 ];
 
@@ -68,6 +72,7 @@ const MODULES: &[Module] = &[
     ("containers", Needs::Root, containers::as_root::TESTS),
     ("forks", Needs::Nothing, forks::TESTS),
     ("kills", Needs::Nothing, kills::TESTS),
+    ("locks", Needs::Nothing, locks::TESTS),
     ("primary_kills", Needs::Nothing, primary_kills::TESTS),
     ("races", Needs::Nothing, races::TESTS),
     ("reboot", Needs::Nothing, reboot::TESTS),
@@ -76,6 +81,8 @@ const MODULES: &[Module] = &[
     ("room", Needs::Nothing, room::TESTS),
     ("room", Needs::Namespaces, room::mounted::TESTS),
     ("room", Needs::Root, room::as_root::TESTS),
+    ("sandbox", Needs::Nothing, sandbox::TESTS),
+    ("sandbox", Needs::Namespaces, sandbox::mounted::TESTS),
     ("scribbled", Needs::Nothing, scribbled::TESTS),
     ("stopped", Needs::Nothing, stopped::TESTS),
 ];

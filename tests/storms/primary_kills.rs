@@ -94,8 +94,9 @@ fn primaries_are_killed_at_random() {
         let standby = start();
         // Counted in drains and not in time: the primary has been at it, however busy the machine.
         let wanted = acks.get(DRAINS) + dice.below(50);
-        until("the primary to drain", || acks.get(DRAINS) >= wanted);
         onlooker.look();
+        // Last before the kill: a reading waits for the end of a drain, if it can have it.
+        until("the primary to drain", || acks.get(DRAINS) >= wanted);
         (0..dice.below(500)).for_each(|_| writer.add());
         primary.kill();
         drains += acks.get(DRAINS);

@@ -16,7 +16,7 @@ tests![more_servers_than_slots, a_file_removed_under_its_servers, a_disk_file_sy
 /// Those that need a mount namespace.
 pub(crate) mod mounted {
     use super::*;
-    tests![a_tmpfs_that_is_too_small, a_sparse_copy_on_a_full_tmpfs, a_sandbox_without_proc];
+    tests![a_tmpfs_that_is_too_small, a_sparse_copy_on_a_full_tmpfs];
 }
 
 /// Those that need a file system which only root may mount.
@@ -31,12 +31,11 @@ pub(crate) const ROLES: &[Role] = &[
     ("crowd", crowd),
     ("removed", removed),
     ("on_disk", on_disk),
-    ("no_proc", no_proc),
     ("ramfs", ramfs),
 ];
 
 /// Says warnings as they come.
-fn say_warnings() {
+pub(crate) fn say_warnings() {
     tracing_subscriber::fmt()
         .with_writer(std::io::stdout)
         .with_ansi(false)
@@ -44,7 +43,7 @@ fn say_warnings() {
         .init();
 }
 
-fn warnings(text: &str) -> usize {
+pub(crate) fn warnings(text: &str) -> usize {
     text.lines().filter(|line| line.contains(" WARN ")).count()
 }
 
@@ -206,28 +205,4 @@ fn ramfs(arguments: &[String]) {
 fn a_file_system_without_reservations() {
     let point = tempfile::tempdir().expect("a folder");
     assert_eq!(namespaces::output("ramfs", &[&point.path()]), "ok\n");
-}
-
-/// A sandbox with no /proc: a region cannot be had there, and serving goes on.
-fn no_proc(arguments: &[String]) {
-    say_warnings();
-    mount_at("tmpfs", Path::new("/proc"), "");
-    let server = Server::join(&arguments[0], Some(0), &schema());
-    assert!(server.region().is_private());
-    let counter = server.counter("prompt").expect("a counter");
-    counter.add(2);
-    crate::support::publish_load(&server, "load", 7, 0, None);
-    let mut logger = StatLogger::builder(&server).build();
-    logger.tick();
-    let mut primary = server.region().primary().expect("the lease");
-    primary.probe().expect("who is alive");
-    let interval = primary.drain();
-    assert_eq!((interval.delta("prompt"), interval.gauge("load_running")), (2, Some(7.0)));
-    drop(server.region().claim(0).expect_err("it has one slot, and holds it"));
-}
-
-fn a_sandbox_without_proc() {
-    let place = Place::new(1);
-    let text = namespaces::output("no_proc", &[&place.path()]);
-    assert_eq!(warnings(&text), 1, "{text}");
 }

@@ -368,6 +368,11 @@ def two_servers(folder: Path) -> None:
              f"{least} <= {generated} < {most}")  # fmt: skip
         nothing_runs(launch)
 
+        # The last that an engine does is to drop requests: it must not seem to go on with them.
+        client.run(0, leavers=8)
+        launch.settle()
+        nothing_runs(launch)
+
         before = len(launch.intervals)
         wait_for("a line", 3 * INTERVAL, lambda: len(launch.intervals) > before)
         client.run(6, tokens=8)

@@ -188,11 +188,9 @@ class Recorders:
         #: own; and from those of the iteration.
         self.engines = {engine: self._engine({"engine": str(engine)}) for engine in engines}
         mm = self._tree(_cache("mm_cache"), {})
-        self.mm: Callable[[Any], bool] = Recorder(mm).record
+        self.mm: Callable[..., bool] = Recorder(mm).record
 
-    def _engine(
-        self, labels: dict[str, str]
-    ) -> tuple[Callable[[Any], bool], Callable[[Any], bool]]:
+    def _engine(self, labels: dict[str, str]) -> tuple[Callable[..., bool], Callable[..., bool]]:
         scheduler = Recorder(
             self._tree(SCHEDULER, labels),
             snapshot=self._server.snapshot("engine", labels),

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import functools
+import inspect
 import time
 from operator import attrgetter
 from typing import Any
@@ -25,6 +27,8 @@ from .stats import ServerStats
 
 logger = init_logger("vllm.shmstats")
 
+#: The attribute of scheduler stats that says when their engine sent them.
+STAMP = "shmstats_sent_at"
 #: Calls that are timed at most.
 MOST_TIMES = 100_000
 
@@ -80,6 +84,7 @@ class StatLogger(AggregateStatLoggerBase):  # type: ignore[misc]
         if settings.timing:
             self._times = []
             self._times_of_vllm = _time_prometheus()
+        _stamp_messages()
         self._stats, self._own = stats, own
         atexit.register(self._stop)
 
@@ -94,12 +99,26 @@ class StatLogger(AggregateStatLoggerBase):  # type: ignore[misc]
             return
         start = time.perf_counter_ns() if self._times is not None else 0
         try:
-            if self._stats.record(scheduler_stats, iteration_stats, mm_cache_stats, engine_idx):
+            at = None if scheduler_stats is None else self._engine_time(scheduler_stats)
+            if self._stats.record(scheduler_stats, iteration_stats, mm_cache_stats, engine_idx, at):
                 self._own.record(scheduler_stats, engine_idx)
         except BaseException as error:
             self._failed("record", error)
         if self._times is not None and len(self._times) < MOST_TIMES:
             self._times.append(time.perf_counter_ns() - start)
+
+    def _engine_time(self, scheduler_stats: Any) -> int | None:
+        """When the engine sent these stats, in nanoseconds of its monotonic clock."""
+        seconds = getattr(scheduler_stats, STAMP, None)
+        if seconds is not None:
+            return int(seconds * 1e9)
+        if self._stats is not None:
+            self._stats.say_once(
+                "time",
+                "this vLLM does not show when an engine reported; running and waiting are those "
+                "that some server saw last",
+            )
+        return None
 
     def log(self) -> None:
         if self._stats is None:
@@ -155,6 +174,37 @@ class StatLogger(AggregateStatLoggerBase):  # type: ignore[misc]
             )
         except Exception:
             pass
+
+
+def _stamp_messages() -> None:
+    """Lets scheduler stats carry the time at which their engine sent them.
+
+    Each step of an engine reports to one server, and servers get to their messages in an order of
+    their own: by when a server reads it, an old report could pass for the newest, and stay it while
+    the engine is idle. vLLM has the time in the message and does not pass it on to loggers. So it
+    is copied where messages are taken in; a message always gets through, stamped or not.
+    """
+    try:
+        from vllm.v1.engine.core_client import AsyncMPClient
+
+        receive = AsyncMPClient.get_output_async
+    except (ImportError, AttributeError):
+        return
+    if not inspect.iscoroutinefunction(receive) or hasattr(receive, STAMP):
+        return
+
+    @functools.wraps(receive)
+    async def get_output_async(*args: Any, **kwargs: Any) -> Any:
+        message = await receive(*args, **kwargs)
+        try:
+            if (stats := message.scheduler_stats) is not None:
+                setattr(stats, STAMP, message.timestamp)
+        except Exception:
+            pass  # `_engine_time` will miss it, and say so.
+        return message
+
+    setattr(get_output_async, STAMP, True)
+    AsyncMPClient.get_output_async = get_output_async
 
 
 def _time_prometheus() -> list[int]:

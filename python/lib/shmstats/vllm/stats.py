@@ -59,9 +59,15 @@ class ServerStats:
         )
 
     def record(
-        self, scheduler_stats: Any, iteration_stats: Any, mm_stats: Any, engine: int
+        self,
+        scheduler_stats: Any,
+        iteration_stats: Any,
+        mm_stats: Any,
+        engine: int,
+        at: int | None = None,
     ) -> bool:
-        """Takes in what one engine message brought. Whether some of it is for lines of our own."""
+        """Takes in what one engine message brought, of the time `at` by the engine's clock. Whether
+        some of it is for lines of our own."""
         recorders = self._engines.get(engine)
         if recorders is None:
             self.say_once("engine", "stats of an unknown engine %s are left out", engine)
@@ -70,7 +76,7 @@ class ServerStats:
             self._mm(mm_stats)
         if iteration_stats is not None:
             recorders[1](iteration_stats)
-        return scheduler_stats is not None and recorders[0](scheduler_stats)
+        return scheduler_stats is not None and recorders[0](scheduler_stats, at)
 
     def say_once(self, key: str, message: str, *args: Any) -> None:
         if key not in self._said:
