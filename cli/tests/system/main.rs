@@ -1,4 +1,4 @@
-//! Tests that need programs of the system: python3, tmux, prometheus and promtool. They fail, and
+//! Tests that need programs of the system: python3, tmux, prometheus, promtool and bindfs. They fail, and
 //! say what to install, where one is missing; so they are behind a feature:
 //! `cargo test -p shmstats-cli --features system-tests`.
 
@@ -8,6 +8,7 @@ mod support;
 
 mod docs;
 mod foreign;
+mod fuse;
 mod main_job;
 mod prometheus;
 mod terminal;
