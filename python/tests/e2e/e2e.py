@@ -24,6 +24,8 @@ import shmstats
 
 INTERVAL = 2
 START = 300
+#: Microseconds that vLLM's own record() for Prometheus takes at most, when nothing else runs.
+QUIET = 45
 #: Region counters and the counters of vLLM's /metrics that they must equal, per engine.
 SAME = {
     "prompt_tokens": "vllm:prompt_tokens_total",
@@ -323,8 +325,10 @@ def lines_add_up(launch: Launch) -> None:
     timed = dict(re.findall(r"(ApiServer_\d) .*record\(\) took (.*)", launch.log))
     for server, text in sorted(timed.items()):
         (ours, _), (theirs, _) = re.findall(numbers, text)
-        hold(f"record() of {server} under 10 us (p50)", float(ours) < 10,
-             f"{ours} us, vLLM's own for Prometheus {theirs} us")  # fmt: skip
+        # On a busy machine both take longer; vLLM's own takes up to QUIET on one that is not.
+        limit = 10 * max(1, float(theirs) / QUIET)
+        shown = f"{ours} us, vLLM's own for Prometheus {theirs} us"
+        hold(f"record() of {server} under {limit:.0f} us (p50)", float(ours) < limit, shown)
     for word in ("Traceback", "serving goes on", "incomplete one"):
         hold(f"no {word!r} of ours in the log", not re.search(rf"shmstats.*{word}", launch.log))
 
