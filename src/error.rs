@@ -65,7 +65,10 @@ pub enum Error {
         found: String,
     },
     /// There is already a file of this name.
-    #[error("{} exists already", path.display())]
+    #[error(
+        "{} exists already; `open_or_create` goes on with it, also after a crash",
+        path.display()
+    )]
     #[non_exhaustive]
     AlreadyExists {
         /// The file.

@@ -93,6 +93,9 @@
 //!
 //! # Log
 //!
+//! Lines, and all warnings, go through the `tracing` crate: a program without a
+//! subscriber (`tracing_subscriber::fmt::init()`) sees none of them.
+//!
 //! Run a [`StatLogger`] in every server: whichever of them is primary logs one line for all, and
 //! another takes over when it is gone.
 //!
@@ -123,7 +126,8 @@
 //!
 //! # Launch
 //!
-//! Create the region, then start the servers with [`ProcessManager`], or with any other launcher
+//! Create the region ([`Region::open_or_create`] at [`region::default_path`] goes on with one that a
+//! crash has left), then start the servers with [`ProcessManager`], or with any other launcher
 //! that sets the variables in [`env`](mod@env).
 //!
 //! # Look

@@ -213,6 +213,9 @@ impl StatLogger {
             self.try_for_primary();
         }
         self.drain_and_log(true);
+        if self.region.is_none() {
+            tracing::warn!("this server never had a slot: what it counted is in no total");
+        }
         self.primary = None;
     }
 

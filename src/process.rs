@@ -2,17 +2,22 @@
 //!
 //! A launcher names a command for each server; [`ProcessManager`] starts them, hands each the
 //! region and its index by [environment](mod@env), and then does one of three things when a server
-//! ends: stops the others, starts it again, or goes on without it. A complete launcher:
+//! ends: stops the others, starts it again, or goes on without it. It does not make the region. A
+//! launcher, of which `examples/launcher.rs` is a complete one:
 //!
 //! ```no_run
 //! use std::process::Command;
 //! use std::time::Duration;
 //! use shmstats::process::{OnExit, ProcessManager};
+//! use shmstats::{Region, Schema, region};
 //!
 //! # fn when_told_to_stop(_: impl FnOnce() + Send + 'static) {}
 //! # fn main() -> shmstats::Result<()> {
+//! # let schema = Schema::builder("my").counter("orders").build()?;
+//! let path = region::default_path("my-server"); // /dev/shm/my-server.shmstats
+//! let region = Region::open_or_create(&path, &schema, 4)?;
 //! let mut servers = ProcessManager::builder(4, |_index| Command::new("my-server"))
-//!     .region("/dev/shm/my-server")
+//!     .region(&path)
 //!     .on_exit(OnExit::StopAll)
 //!     .spawn()?;
 //!
@@ -26,6 +31,7 @@
 //!         failed |= !exit.success();
 //!     }
 //! }
+//! region.remove()?; // or leave it, to go on with its totals next time
 //! std::process::exit(failed.into());
 //! # }
 //! ```

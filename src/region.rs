@@ -229,9 +229,10 @@ impl RegionOptions {
 
     /// What the operator asked for in the environment holds unless the program says otherwise.
     fn access(&self) -> Result<Access> {
-        let mode = match (self.mode, std::env::var("SHMSTATS_MODE")) {
+        let given = |name| std::env::var(name).ok().filter(|text| !text.is_empty());
+        let mode = match (self.mode, given("SHMSTATS_MODE")) {
             (Some(mode), _) => mode,
-            (None, Ok(text)) => u32::from_str_radix(&text, 8)
+            (None, Some(text)) => u32::from_str_radix(&text, 8)
                 .ok()
                 .filter(|mode| *mode <= 0o777 && mode & 0o600 == 0o600)
                 .ok_or(Error::Environment {
@@ -239,11 +240,11 @@ impl RegionOptions {
                     expected: "octal permission bits that let the owner read and write, like 0640",
                     found: format!("{text:?}"),
                 })?,
-            (None, Err(_)) => 0o600,
+            (None, None) => 0o600,
         };
-        let gid = match std::env::var("SHMSTATS_GROUP") {
-            Err(_) => None,
-            Ok(text) => {
+        let gid = match given("SHMSTATS_GROUP") {
+            None => None,
+            Some(text) => {
                 let named = || Group::from_name(&text).ok().flatten().map(|g| g.gid.as_raw());
                 let gid = text.parse().ok().or_else(named).ok_or(Error::Environment {
                     variable: "SHMSTATS_GROUP",

@@ -351,6 +351,8 @@ impl Server {
         let region = Region::options(1).slots(1).private(schema);
         let mut server = region.claim(0).expect("nobody else can hold a slot of a private region");
         if let Some(slot) = Arc::get_mut(&mut server.0) {
+            // Its index among the servers is what it was meant to be, wherever it counts.
+            slot.server_index = wanted.as_ref().and_then(|wanted| wanted.index);
             slot.wanted = wanted;
         }
         server

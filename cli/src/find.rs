@@ -36,6 +36,13 @@ impl Found {
         self.opened.as_ref().is_ok_and(|opened| opened.observation.attached)
     }
 
+    /// Why this user may not look at it, where that is so.
+    pub(crate) fn unreadable(&self) -> Option<&shmstats::Error> {
+        let denied =
+            |e: &&shmstats::Error| e.io_kind() == Some(std::io::ErrorKind::PermissionDenied);
+        self.opened.as_ref().err().filter(denied)
+    }
+
     /// Whether it is a region in the making, or what was left of that.
     pub(crate) fn is_temporary(&self) -> bool {
         is_temporary(&self.path)
@@ -119,10 +126,23 @@ pub(crate) fn open(path: &Path) -> Result<Opened, shmstats::Error> {
     Ok(Opened { inspector, observation })
 }
 
+/// The path, or where there is no such file and it is a mere name, that of the region of this name
+/// in the default folder: as `ls` lists them, or without the ending.
+pub(crate) fn by_name(path: &Path) -> PathBuf {
+    if path.components().count() != 1 || path.is_absolute() || path.symlink_metadata().is_ok() {
+        return path.into();
+    }
+    let there = folder(None).join(path);
+    let mut with_suffix = there.clone().into_os_string();
+    with_suffix.push(SUFFIX);
+    let known = [there, with_suffix.into()].into_iter().find(|p| p.symlink_metadata().is_ok());
+    known.unwrap_or(path.into())
+}
+
 /// The path given, or that of the only live region in the default folder.
 pub(crate) fn one(given: Option<&Path>) -> Result<PathBuf, Failure> {
     if let Some(path) = given {
-        return Ok(path.into());
+        return Ok(by_name(path));
     }
     let folder = folder(None);
     let mut found = all(&folder)?;
@@ -131,12 +151,18 @@ pub(crate) fn one(given: Option<&Path>) -> Result<PathBuf, Failure> {
         names.collect::<Vec<_>>().join(", ")
     };
     let (live, rest) = (list(&found, true), list(&found, false));
+    let unreadable: Vec<String> =
+        found.iter().filter_map(Found::unreadable).map(ToString::to_string).collect();
     let folder = folder.display();
     match found.iter().filter(|f| f.is_live()).count() {
         1 => {
             found.retain(Found::is_live);
             Ok(found.remove(0).path)
         }
+        0 if !unreadable.is_empty() => Err(Failure::Bad(format!(
+            "no live region in {folder} that you may read: {}",
+            unreadable.join("; ")
+        ))),
         0 if rest.is_empty() => Err(Failure::Bad(format!("no region in {folder}"))),
         0 => Err(Failure::Bad(format!(
             "no live region in {folder}; name one of those that are not: {rest}"

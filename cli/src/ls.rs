@@ -16,7 +16,7 @@ use crate::text::{age, one_line, printable, size, table};
 ///
 /// A region is live while any process is attached to it, and dead after that: `shmstats gc`
 /// removes dead ones. Files are known by what they begin with; a file whose name ends with
-/// .shmstats and that is no region is listed as bad.
+/// .shmstats and that is no region is listed as bad, and one that you may not read as unreadable.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The folder; SHMSTATS_DIR, else /dev/shm, if left out
@@ -47,7 +47,8 @@ fn row(found: &Found) -> Vec<String> {
             let path = format!("{}: ", found.path.display());
             let note = one_line(text.strip_prefix(&path).unwrap_or(&text));
             let dash = || "-".to_string();
-            vec![name, "bad".into(), dash(), dash(), dash(), owner, note]
+            let state = if found.unreadable().is_some() { "unreadable" } else { "bad" };
+            vec![name, state.into(), dash(), dash(), dash(), owner, note]
         }
         Ok(opened) => {
             let (region, observation) = (opened.inspector.region(), &opened.observation);

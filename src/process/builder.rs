@@ -109,6 +109,12 @@ impl ProcessManagerBuilder {
     pub fn spawn(self) -> Result<ProcessManager> {
         // A command may change the working directory.
         let region = self.region.as_deref().map(absolute).transpose()?;
+        if let Some(missing) = region.as_ref().filter(|path| !path.exists()) {
+            tracing::warn!(
+                path = %missing.display(),
+                "there is no such region: the servers will count privately; create it first"
+            );
+        }
         let (sender, events) = mpsc::channel();
         let mut manager = ProcessManager {
             command: self.command,

@@ -88,7 +88,7 @@ fn a_file_that_this_user_may_not_read() {
         assert!(said.contains(path) && said.contains(expected), "{said}");
     }
     let ls = folder.run_as_nobody(&["ls"]).unwrap().good();
-    assert!(ls.contains("bad") && ls.contains("permission denied"), "{ls}");
+    assert!(ls.contains("unreadable") && ls.contains("permission denied"), "{ls}");
     // A group or the world may be let in: then reading is all it takes.
     drop(region);
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o444)).unwrap();
@@ -181,4 +181,17 @@ fn a_name_that_a_terminal_would_obey_is_spelled_out() {
     let path = folder.file(name);
     let said = folder.run(&["check", path.to_str().unwrap()]).failed(1);
     assert!(!said.contains('\x1b'), "{said}");
+}
+
+#[test]
+fn a_region_may_be_named_as_ls_names_it() {
+    let folder = Folder::new();
+    let (_one, _) = folder.region("one.shmstats", 1);
+    let (_two, _) = folder.region("two.shmstats", 1);
+    for name in ["two.shmstats", "two"] {
+        let said = folder.run(&["inspect", name]).good();
+        assert!(said.contains("two.shmstats"), "{said}");
+    }
+    let said = folder.run(&["inspect", "three"]).failed(1);
+    assert!(said.contains("cannot open three"), "{said}");
 }
