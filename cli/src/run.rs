@@ -25,6 +25,8 @@ use crate::text::parse_duration;
 /// processes ends (see --on-exit), it stops the others, logs what is left and ends with status 0
 /// if all ended well, else 1.
 ///
+/// A launcher that is killed by SIGKILL stops nobody: its processes go on, and log no line.
+///
 /// The region's file is removed at the end unless --keep is given or --region names it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {

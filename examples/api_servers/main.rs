@@ -150,6 +150,7 @@ fn serve_all(
     }
 
     // Requests under way are answered, then the servers stop, and only then the engines.
+    info!("Stopping: requests under way have up to {} s to finish", PATIENCE.as_secs());
     sending.send_replace(false);
     let end = Instant::now() + PATIENCE;
     while well && load.as_ref().is_some_and(|load| !load.is_finished()) && Instant::now() < end {
