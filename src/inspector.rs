@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::layout::{Header, PrimaryBlock, RegionBlock};
+use crate::layout::{PrimaryBlock, RegionBlock};
 use crate::lease::{self, Seat};
 use crate::owner::{self, Owner, age};
 use crate::protocol::ledger;
@@ -36,7 +36,6 @@ const YIELD_FROM: u32 = 4;
 pub struct Inspector {
     path: PathBuf,
     file: File,
-    header: Header,
     view: View,
     probe: Probe,
     totals: Totals,
@@ -51,8 +50,7 @@ impl Region {
     /// [`Error::Io`] where the system refuses another descriptor.
     pub fn inspector(&self) -> Result<Inspector> {
         let file = self.file().try_clone().map_err(|e| Error::io("keep open", self.path(), e))?;
-        let (header, _) = file::read_layout(self.path(), &file)?;
-        Ok(Inspector::new(self.path(), file, header, self.view().clone()))
+        Ok(Inspector::new(self.path(), file, self.view().clone()))
     }
 }
 
@@ -70,16 +68,15 @@ impl Inspector {
         file::refuse_holes(path, &file)?;
         let mapping =
             Mapping::new(&file, layout.file_size, false).map_err(|e| Error::io("map", path, e))?;
-        let view = View { mapping: Arc::new(mapping), layout: Arc::new(layout) };
-        Ok(Inspector::new(path, file, header, view))
+        let view = View { mapping: Arc::new(mapping), header, layout: Arc::new(layout) };
+        Ok(Inspector::new(path, file, view))
     }
 
-    fn new(path: &Path, file: File, header: Header, view: View) -> Self {
+    fn new(path: &Path, file: File, view: View) -> Self {
         let layout = Arc::clone(&view.layout);
         Inspector {
             path: path.into(),
             file,
-            header,
             probe: Probe::new(&view),
             totals: Totals::new(&layout),
             next: CounterTable::new(&layout),
@@ -103,14 +100,15 @@ impl Inspector {
     /// What the file's head says, which never changes.
     #[must_use]
     pub fn region(&self) -> RegionInfo {
+        let header = &self.view.header;
         RegionInfo {
-            format_version: self.header.version,
-            file_size: self.header.file_size,
+            format_version: header.version,
+            file_size: header.file_size,
             server_count: self.view.server_count(),
-            slot_count: self.header.slot_count,
-            slot_size: self.header.slot_stride,
-            created_at: Duration::from_nanos(self.header.created_at),
-            schema_hash: self.header.schema_hash,
+            slot_count: header.slot_count,
+            slot_size: header.slot_stride,
+            created_at: Duration::from_nanos(header.created_at),
+            schema_hash: header.schema_hash,
         }
     }
 

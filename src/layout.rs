@@ -15,7 +15,7 @@ pub(crate) mod tables;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use decode::{Fault, read_header};
+pub(crate) use decode::{Fault, own_header, read_header};
 pub(crate) use encode::{Birth, boot_word};
 pub(crate) use tables::{
     BLOCK_WORDS, Header, OwnerBlock, PrimaryBlock, REGION_BLOCK_WORDS, RegionBlock,

@@ -187,12 +187,12 @@ impl StatLogger {
     /// Whether this process is the one that logs.
     #[must_use]
     pub fn is_primary(&self) -> bool {
-        self.primary.is_some() && self.fork == fork_number()
+        self.primary.is_some() && self.is_mine()
     }
 
     /// To be called once per interval: logs a line if this process is, or can now be, primary.
     pub fn tick(&mut self) {
-        if self.fork != fork_number() {
+        if !self.is_mine() {
             return;
         }
         self.attend();
@@ -205,7 +205,7 @@ impl StatLogger {
     /// Logs what is left since the last line. A server that stops calls this last; if the primary
     /// is still there, it will log what this server counted.
     pub fn finish(&mut self) {
-        if self.fork != fork_number() {
+        if !self.is_mine() {
             return;
         }
         self.attend();
@@ -217,6 +217,10 @@ impl StatLogger {
             tracing::warn!("this server never had a slot: what it counted is in no total");
         }
         self.primary = None;
+    }
+
+    fn is_mine(&self) -> bool {
+        self.fork == fork_number()
     }
 
     /// What every server does at a tick, primary or not.

@@ -1,5 +1,6 @@
 //! The one process that drains.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock;
@@ -199,8 +200,7 @@ impl Primary {
     }
 
     fn fit(&self, interval: &mut Interval) {
-        let layout = &self.view().layout;
-        if !interval.deltas.fits(layout) || !interval.gauges.fits(layout) {
+        if !Arc::ptr_eq(&interval.layout, &self.view().layout) {
             *interval = self.interval();
         }
     }

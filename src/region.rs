@@ -17,7 +17,7 @@ use self::mapping::Mapping;
 pub(crate) use self::view::{SlotView, Slots, View};
 use crate::clock;
 use crate::error::{Error, Result};
-use crate::layout::{self, Layout, MAX_SLOTS, PrimaryBlock, RegionBlock};
+use crate::layout::{self, Header, Layout, MAX_SLOTS, PrimaryBlock, RegionBlock};
 use crate::lease::{Lease, PATIENCE, Refusal};
 use crate::protocol::no_hook;
 use crate::schema::Schema;
@@ -88,7 +88,7 @@ impl RegionOptions {
                  put it on a tmpfs such as /dev/shm"
             );
         }
-        Region::assemble(Some(path), file, layout, lease)
+        Region::assemble(Some(path), file, layout::own_header(&head), layout, lease)
     }
 
     /// Opens the region, or creates it if there is none. A region of another schema, or with fewer
@@ -151,14 +151,14 @@ impl RegionOptions {
                 Err(Error::Removed { .. }) => continue,
                 opened => opened?,
             };
-            let (_, layout) = file::read_layout(path, &file)?;
+            let (header, layout) = file::read_layout(path, &file)?;
             let lease = attach(&file, path)?;
             if lease.links().map_err(|e| refused(e, path, "the region"))? == 0 {
                 continue; // Removed between opening and attaching: the path may name a new one.
             }
             // A sparse copy of a region has holes that a full file system cannot fill later.
             file::reserve(path, &file, layout.file_size)?;
-            let region = Region::assemble(Some(path), file, layout, lease)?;
+            let region = Region::assemble(Some(path), file, header, layout, lease)?;
             region.adopt_boot()?;
             return Ok(region);
         }
@@ -173,10 +173,11 @@ impl RegionOptions {
     pub fn private(&self, schema: &Schema) -> Region {
         let make = || {
             let layout = self.layout(schema)?;
-            let file = file::anonymous(&layout.encode(birth()), layout.file_size)?;
+            let head = layout.encode(birth());
+            let file = file::anonymous(&head, layout.file_size)?;
             let lease = Lease::attach_private(&file)
                 .map_err(|refusal| refused(refusal, Path::new("memfd:shmstats"), "the region"))?;
-            Region::assemble(None, file, layout, lease)
+            Region::assemble(None, file, layout::own_header(&head), layout, lease)
         };
         make().unwrap_or_else(|error| panic!("no private stats: {error}"))
     }
@@ -332,11 +333,17 @@ impl Region {
         Region::options(servers).private(schema)
     }
 
-    fn assemble(path: Option<&Path>, file: File, layout: Layout, lease: Lease) -> Result<Self> {
+    fn assemble(
+        path: Option<&Path>,
+        file: File,
+        header: Header,
+        layout: Layout,
+        lease: Lease,
+    ) -> Result<Self> {
         let shown = path.unwrap_or(Path::new("memfd:shmstats"));
         let mapping =
             Mapping::new(&file, layout.file_size, true).map_err(|e| Error::io("map", shown, e))?;
-        let view = View { mapping: Arc::new(mapping), layout: Arc::new(layout) };
+        let view = View { mapping: Arc::new(mapping), header, layout: Arc::new(layout) };
         Ok(Region(Arc::new(Inner { path: path.map(Path::to_path_buf), file, view, lease })))
     }
 

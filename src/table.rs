@@ -111,10 +111,6 @@ impl CounterTable {
     pub(crate) fn is_zero(&self) -> bool {
         self.drained.iter().chain(&self.single).all(|n| *n == 0)
     }
-
-    pub(crate) fn fits(&self, layout: &Arc<Layout>) -> bool {
-        Arc::ptr_eq(&self.layout, layout)
-    }
 }
 
 /// The gauges of every slot as they were read at one time.
@@ -261,10 +257,6 @@ impl GaugeTable {
     /// A gauge of one record, rolled up over the slots.
     pub(crate) fn rolled_up_of(&self, id: RecordId, states: &[SlotState]) -> Option<f64> {
         roll_up(self.schema()[id].rollup, self.values(id, states).map(Value::as_f64))
-    }
-
-    pub(crate) fn fits(&self, layout: &Arc<Layout>) -> bool {
-        Arc::ptr_eq(&self.layout, layout)
     }
 }
 

@@ -71,6 +71,11 @@ pub(crate) fn read_header(start: &[u8], file_size: u64) -> Checked<Header> {
     Ok(header)
 }
 
+/// The header of a head that this process has just encoded.
+pub(crate) fn own_header(head: &[u8]) -> Header {
+    pod_read_unaligned(&head[..size_of::<Header>()])
+}
+
 /// The parts before the slots follow each other without overlap, within sane limits.
 fn check_head(header: &Header) -> Checked<()> {
     equal("record_size", size_of::<RecordEntry>() as u32, header.record_size)?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::mapping::{Mapping, Word, Words};
 use crate::layout::{
-    BLOCK_WORDS, Layout, MAX_SLOTS, OwnerBlock, REGION_BLOCK_WORDS, RegionBlock, Span,
+    BLOCK_WORDS, Header, Layout, MAX_SLOTS, OwnerBlock, REGION_BLOCK_WORDS, RegionBlock, Span,
 };
 use crate::protocol::ledger::Books;
 use crate::sync::{AtomicU64, Ordering};
@@ -13,6 +13,7 @@ use crate::sync::{AtomicU64, Ordering};
 #[derive(Clone, Debug)]
 pub(crate) struct View {
     pub(crate) mapping: Arc<Mapping>,
+    pub(crate) header: Header,
     pub(crate) layout: Arc<Layout>,
 }
 
