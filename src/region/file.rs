@@ -255,7 +255,6 @@ impl Unnamed {
         let mut unnamed = Self::in_folder_of(path)?;
         hook("create: after file");
         let file = &mut unnamed.file;
-        check_file_system(path, file)?;
         reserve(path, file, size)?;
         hook("create: after room");
         fill(path, file, head)?;
@@ -276,6 +275,12 @@ impl Unnamed {
             Some(folder) if !folder.as_os_str().is_empty() => folder,
             _ => Path::new("."),
         };
+        // Before anything is made there: FUSE keeps a removed file, under another name, for as long
+        // as it is open and a moment more.
+        let place = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let place = open(folder, place, Mode::empty())
+            .map_err(|e| Error::io("create a file in", folder, e))?;
+        check_file_system(path, &File::from(place))?;
         let mode = Mode::S_IRUSR | Mode::S_IWUSR;
         let flags = OFlag::O_RDWR | OFlag::O_CLOEXEC;
         match open(folder, flags | OFlag::O_TMPFILE, mode) {
